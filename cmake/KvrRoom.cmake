@@ -1,0 +1,47 @@
+# kvr_room(NAME SOURCES .. [ROOMS ..] [LIBRARIES ..] [PUBLIC_LIBRARIES ..])
+#
+# One room of the house: a static library whose public include path is its own
+# folder. ROOMS are the rooms it may include (STYLE.md section 1); LIBRARIES
+# stay private, so that no other room can include their headers.
+# SPDX-License-Identifier: GPL-3.0-or-later
+add_library(kvr_flags INTERFACE)
+target_compile_options(kvr_flags INTERFACE
+    -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes
+    -Wmissing-prototypes -Wvla -Wundef -Wpointer-arith -Wwrite-strings
+    -fopenmp-simd -ffp-contract=off -fno-math-errno -fno-trapping-math)
+target_compile_definitions(kvr_flags INTERFACE
+    _POSIX_C_SOURCE=200809L _FILE_OFFSET_BITS=64)
+if(KVR_WERROR)
+    target_compile_options(kvr_flags INTERFACE -Werror)
+endif()
+if(KVR_SANITIZE STREQUAL "address")
+    target_compile_options(kvr_flags INTERFACE
+        -fsanitize=address,undefined -fno-sanitize-recover=all
+        -fno-omit-frame-pointer)
+    target_link_options(kvr_flags INTERFACE -fsanitize=address,undefined)
+elseif(KVR_SANITIZE STREQUAL "thread")
+    target_compile_options(kvr_flags INTERFACE
+        -fsanitize=thread -fno-omit-frame-pointer)
+    target_link_options(kvr_flags INTERFACE -fsanitize=thread)
+elseif(NOT KVR_SANITIZE STREQUAL "")
+    message(FATAL_ERROR "KVR_SANITIZE=${KVR_SANITIZE}: expected address, "
+        "thread or nothing")
+endif()
+
+function(kvr_room name)
+    cmake_parse_arguments(ROOM "" ""
+        "SOURCES;ROOMS;LIBRARIES;PUBLIC_LIBRARIES" ${ARGN})
+    if(NOT ROOM_SOURCES) # a room that is not furnished yet
+        add_library(${name} INTERFACE)
+        target_include_directories(${name}
+            INTERFACE ${CMAKE_CURRENT_SOURCE_DIR})
+        target_link_libraries(${name} INTERFACE ${ROOM_ROOMS})
+        return()
+    endif()
+    add_library(${name} STATIC ${ROOM_SOURCES})
+    target_include_directories(${name}
+        PUBLIC $<BUILD_INTERFACE:${CMAKE_CURRENT_SOURCE_DIR}>)
+    target_link_libraries(${name}
+        PUBLIC ${ROOM_ROOMS} ${ROOM_PUBLIC_LIBRARIES}
+        PRIVATE $<BUILD_INTERFACE:kvr_flags> ${ROOM_LIBRARIES})
+endfunction()

@@ -1,0 +1,48 @@
+/* kvr_file.h -- outputs that appear under their name only when whole.
+ * SPDX-License-Identifier: GPL-3.0-or-later */
+#ifndef KVR_FILE_H
+#define KVR_FILE_H
+
+#include "kvr_error.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Whole file into *data (free() it; a zero follows the last byte). Refuses
+ * what is larger than `limit`. */
+enum kvr_status kvr_file_read(uint8_t **data, size_t *size, const char *path,
+                              size_t limit, struct kvr_error *err)
+    KVR_MUST_CHECK;
+
+/* Writes `data` beside `path`, syncs and renames it into place. Without
+ * `force` an existing file is refused (KVR_ERR_EXISTS) and left as it was. */
+enum kvr_status kvr_file_write(const char *path, const void *data,
+                               size_t size, bool force,
+                               struct kvr_error *err) KVR_MUST_CHECK;
+
+/* Writes all of `data` to fd; retries short writes. The message names `path`,
+ * the system's text and the bytes written so far. */
+enum kvr_status kvr_write_all(int fd, const void *data, size_t size,
+                              const char *path, struct kvr_error *err)
+    KVR_MUST_CHECK;
+
+/* Syncs the directory that holds `path`, so that a rename in it lasts. */
+enum kvr_status kvr_sync_folder(const char *path, struct kvr_error *err)
+    KVR_MUST_CHECK;
+
+/* Bytes that an unprivileged user may still write where `path` lies;
+ * UINT64_MAX where the system does not say. */
+uint64_t kvr_free_space(const char *path);
+
+bool kvr_file_exists(const char *path);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
