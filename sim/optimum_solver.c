@@ -24,7 +24,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SOURCE = -1 };
+enum {
+    SOURCE = -1,
+    GROUP = 8, /* columns looked at together; divides KVR__BLOCK */
+};
 
 /* One row scanned, and the column through which it was reached. */
 struct reach {
@@ -194,21 +197,29 @@ static void scan_batch(struct kvr__solver *s, uint32_t n)
     s->n_batch++;
 }
 
-/* Takes the open columns of a block with labels up to `limit` into the batch
+/* Least label among GROUP columns that are open. */
+static inline double open_label(const struct kvr__solver *s, size_t first)
+{
+    const double *label = s->label + first, *closed = s->closed + first;
+    double low = KVR__FORBIDDEN;
+
+#pragma omp simd reduction(min : low)
+    for (size_t i = 0; i < GROUP; i++) {
+        const double here = label[i] < closed[i] ? label[i] : KVR__FORBIDDEN;
+        low = here < low ? here : low;
+    }
+    return low;
+}
+
+/* Takes the open columns of a group with labels up to `limit` into the batch
  * that has n rows. Returns the new n; *more: there was no room for all. */
-static uint32_t take_block(struct kvr__solver *s, size_t block, double limit,
+static uint32_t take_group(struct kvr__solver *s, size_t first, double limit,
                            struct reach *batch, uint32_t n, bool *more)
 {
-    double left = KVR__FORBIDDEN;
-
-    for (size_t i = block * KVR__BLOCK; i < (block + 1) * KVR__BLOCK; i++) {
+    for (size_t i = first; i < first + GROUP; i++) {
         const double label = s->label[i];
-        if (!(label < s->closed[i]))
+        if (!(label < s->closed[i]) || label > limit || label >= s->shortest)
             continue;
-        if (label > limit || label >= s->shortest) {
-            left = label < left ? label : left;
-            continue;
-        }
         const size_t row = row_of(s, s->slot[i]);
         const double base = label - s->price[row];
         if (base < s->scanned[row]) {
@@ -221,6 +232,25 @@ static uint32_t take_block(struct kvr__solver *s, size_t block, double limit,
                 .step = s->slot[i], .column = (int32_t)i, .base = base};
         }
         s->closed[i] = label;
+    }
+    return n;
+}
+
+/* The same for a block; its least open label is renewed, as all those taken
+ * may turn out to need no scan. */
+static uint32_t take_block(struct kvr__solver *s, size_t block, double limit,
+                           struct reach *batch, uint32_t n, bool *more)
+{
+    const size_t first = block * KVR__BLOCK;
+    double left = KVR__FORBIDDEN;
+
+    for (size_t g = first; g < first + KVR__BLOCK && !*more; g += GROUP) {
+        double low = open_label(s, g);
+        if (low <= limit) {
+            n = take_group(s, g, limit, batch, n, more);
+            low = open_label(s, g);
+        }
+        left = low < left ? low : left;
     }
     s->open[block] = left;
     return n;

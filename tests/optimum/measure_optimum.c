@@ -1,7 +1,8 @@
 /* measure_optimum.c -- CPU seconds of one head, all budgets (not a test).
  *
- *     measure_optimum [T [P]]
+ *     KVREPLAY_ISA=avx2 measure_optimum [T [P]]
  * SPDX-License-Identifier: GPL-3.0-or-later */
+#include "kvr_isa.h"
 #include "kvr_optimum.h"
 #include "kvr_random.h"
 
@@ -60,6 +61,8 @@ int main(int argc, char **argv)
     struct kvr_optimum *optimum;
     struct kvr_error err = {0};
 
+    if (kvr_isa_init(&err) != KVR_OK)
+        return EXIT_FAILURE;
     if (kvr_optimum_costs_new(&costs, &problem, row_of, NULL, &err) != KVR_OK)
         return EXIT_FAILURE;
     for (int again = 0; again < 3; again++) {
