@@ -79,7 +79,7 @@ struct future {
     double *column;   /* [stride] units in all rows */
     uint64_t *access; /* [T][words] accesses by row */
     double *summed;   /* [T - P][T] rows for the optimum, units */
-    double *remaining; /* [stride] running: rows to come */
+    double *remaining, *rest; /* [stride] running: rows to come, their sum */
     uint32_t *next;    /* [stride] running: next access */
 };
 
@@ -183,6 +183,7 @@ enum kvr_status layer_read_tile(struct layer_work *w, uint32_t first,
                                 uint32_t n, struct kvr_error *err);
 
 /* future.c: the pass that looks ahead. */
+void future_add(struct future *u, uint32_t i, double mass);
 enum kvr_status future_run(struct layer_work *w, struct kvr_error *err);
 void future_free(struct layer_work *w);
 size_t future_bytes(const struct plan *plan, uint32_t n_cache);

@@ -357,10 +357,10 @@ static void fill_future(struct layer_work *w, struct facts *f,
     const double *summed = f->summed + r * plan->stride;
 
     if (plan->needs_future) {
-        for (uint32_t i = 0; i <= t; i++)
-            u->remaining[i] -= summed[i];
-        memcpy(f->future + r * plan->stride, u->remaining,
-               (t + 1) * sizeof(double));
+        for (uint32_t i = 0; i <= t; i++) {
+            future_add(u, i, -summed[i]);
+            f->future[r * plan->stride + i] = u->remaining[i] + u->rest[i];
+        }
     }
     if (!plan->needs_next)
         return;

@@ -14,7 +14,7 @@
 size_t future_bytes(const struct plan *plan, uint32_t n_cache)
 {
     const size_t decode = plan->T - plan->P;
-    size_t each = 2 * plan->stride * sizeof(double) +
+    size_t each = 3 * plan->stride * sizeof(double) +
                   plan->stride * sizeof(uint32_t);
     uint64_t costs = 0, solver = 0;
     const struct kvr_optimum_problem problem = {.n_token = plan->T,
@@ -33,6 +33,16 @@ size_t future_bytes(const struct plan *plan, uint32_t n_cache)
     return n_cache * each + (size_t)solver;
 }
 
+/* Error-free addition (Knuth 1969): what a double cannot hold goes to rest,
+ * so that what was added can be taken off again and equals stay equal. */
+void future_add(struct future *u, uint32_t i, double mass)
+{
+    const double a = u->remaining[i], sum = a + mass, b = sum - a;
+
+    u->rest[i] += (a - (sum - b)) + (mass - b);
+    u->remaining[i] = sum;
+}
+
 static enum kvr_status future_init(struct future *u, struct optimum *o,
                                    const struct plan *plan,
                                    struct kvr_error *err)
@@ -42,8 +52,9 @@ static enum kvr_status future_init(struct future *u, struct optimum *o,
 
     u->column = kvr_aligned_calloc(plan->stride, sizeof(double));
     u->remaining = kvr_aligned_calloc(plan->stride, sizeof(double));
+    u->rest = kvr_aligned_calloc(plan->stride, sizeof(double));
     u->next = kvr_aligned_calloc(plan->stride, sizeof(uint32_t));
-    ok = u->column && u->remaining && u->next;
+    ok = u->column && u->remaining && u->rest && u->next;
     if (plan->needs_next) {
         u->access = kvr_calloc((size_t)plan->T * plan->words,
                                sizeof(uint64_t));
@@ -68,6 +79,7 @@ void future_free(struct layer_work *w)
         free(w->future[c].access);
         free(w->future[c].summed);
         free(w->future[c].remaining);
+        free(w->future[c].rest);
         free(w->future[c].next);
     }
     for (uint32_t c = 0; w->optimum != NULL && c < w->n_cache; c++) {
@@ -117,7 +129,7 @@ static void note_row(struct layer_work *w, uint32_t c, uint32_t t,
                                  (double)w->scale, wide);
     for (uint32_t i = 0; i <= t; i++) {
         u->column[i] += w->wide[i];
-        u->remaining[i] += w->wide[i];
+        future_add(u, i, w->wide[i]);
     }
     if (plan->needs_next)
         note_accesses(w, c, t, k);
