@@ -50,6 +50,7 @@ struct plan {
     double unit_mass;     /* one unit in attention mass */
     double value_scale;   /* largest value norm, rounded up to 2^n */
     enum kvr_array value_array;
+    size_t *rising;  /* [n_budget] budgets from the least up */
     uint32_t *layer; /* [n_layer] stored layers that are replayed */
     uint32_t n_layer;
     uint32_t *first_cache; /* [n_layer + 1] index of its first result */
@@ -105,6 +106,8 @@ struct unit {
     int32_t *resident;    /* [stride] */
     uint64_t *bits;       /* [words] */
     uint32_t *left_at;    /* [T] row after which it left */
+    double *late_of;      /* [T] units that rows wanted of it afterwards */
+    double late_lag[2][KVR_LAG_BINS]; /* and when, in two halves */
     uint32_t n_resident, oldest; /* oldest: no resident below it */
     uint32_t evicted_now;
     double *m;            /* [n_head][counted rows] */
@@ -145,10 +148,11 @@ struct layer_work {
     int32_t *ones;      /* [stride] -1 throughout */
     kvr_real *sorted;   /* [stride] */
     double *wide;       /* [2][stride] */
+    uint16_t *bucket;   /* [stride] */
     const kvr_real **row; /* [n_head] rows that are being reduced */
     kvr_real *by;         /* [n_head] and what each is multiplied with */
     double *kept;         /* [n_head] units of C_t in the row */
-    uint32_t *seen;       /* [T] |C_t| of a unit, for the matched optimum */
+    uint64_t *gone;       /* [words] wanted and not resident */
 };
 
 /* rows.. of one tile: heads' rows in place, n rows from `first`. */
@@ -170,7 +174,7 @@ enum kvr_status facts_fill(struct layer_work *w, uint32_t cache,
 /* The past tokens' `count` heaviest of value[0..n): their mass, and the last
  * of them (-1 if there are fewer). */
 double heaviest(const double *value, uint32_t n, uint32_t count,
-                double *least, double *scratch);
+                double *least, struct layer_work *w);
 /* Threshold of an access rule on a row of n weights, of which those with
  * resident != 0 count (NULL: all); inclusive: weight >= least. */
 kvr_real access_least(const struct kvr_access *access,
@@ -203,6 +207,9 @@ void unit_advance(struct unit *u, struct layer_work *w, uint32_t step,
  * the row of its query head h. */
 void unit_count(struct unit *u, struct layer_work *w, uint32_t c, uint32_t t,
                 uint32_t r, const double *kept);
+/* After the last row: late mass by age. A set shared by several caches has it
+ * in the first. */
+void unit_finish_late(struct unit *u, uint32_t n_token);
 
 /* result.c */
 struct percentile_work {

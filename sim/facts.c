@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BUCKETS = 512 };
+enum { BUCKETS = 256 };
 
 const kvr_real *row_of(const struct layer_work *w, uint32_t head,
                        uint32_t row)
@@ -93,27 +93,23 @@ void facts_fini(struct facts *f)
     free(f->future);
 }
 
-/* Bucket of a value >= 0: exponent and three bits; larger values never have a
- * smaller bucket. top: bucket number of the largest value there is. */
-static uint32_t bucket(double value, int64_t top)
+/* Buckets of values >= 0: exponent and three bits, so larger values never have
+ * a smaller bucket. Bucket 0 is that of the largest value there is. */
+static void bucket_of(uint16_t *bucket, const double *value, uint32_t n)
 {
-    int64_t bits;
+    const int32_t *half = (const int32_t *)(const void *)value;
+    int32_t top = 0;
 
-    memcpy(&bits, &value, sizeof bits);
-    bits = (bits >> 49) - (top - (BUCKETS - 1));
-    return bits > 0 ? (uint32_t)bits : 0;
-}
-
-static int64_t top_bucket(const double *value, uint32_t n)
-{
-    double most = 0;
-    int64_t bits;
-
-#pragma omp simd reduction(max : most)
-    for (uint32_t i = 0; i < n; i++)
-        most = value[i] > most ? value[i] : most;
-    memcpy(&bits, &most, sizeof bits);
-    return bits >> 49;
+#pragma omp simd reduction(max : top)
+    for (uint32_t i = 0; i < n; i++) {
+        const int32_t high = half[2 * i + 1] >> 17;
+        top = high > top ? high : top;
+    }
+#pragma omp simd
+    for (uint32_t i = 0; i < n; i++) {
+        const int32_t below = top - (half[2 * i + 1] >> 17);
+        bucket[i] = (uint16_t)(below < BUCKETS - 1 ? below : BUCKETS - 1);
+    }
 }
 
 static int heavier_first(const void *a, const void *b)
@@ -139,74 +135,79 @@ static void sort_bucket(double *v, uint32_t n)
     }
 }
 
-/* Values of a row grouped by bucket, heaviest bucket first. */
+/* Values of a row grouped by bucket, heaviest bucket first. Budgets are cut in
+ * rising order, so that the mass before a cut is added once. */
 struct buckets {
-    const double *value; /* grouped */
-    double mass[BUCKETS];
-    uint32_t start[BUCKETS + 1]; /* of bucket BUCKETS-1-b */
+    double *value;   /* grouped */
+    uint32_t start[BUCKETS + 1];
     uint64_t sorted[BUCKETS / 64];
+    double mass;     /* of value[0..done) */
+    uint32_t done, at; /* at: bucket that holds place `done` */
 };
 
+/* Even and odd places count apart, so that runs of one bucket do not wait for
+ * each other. */
 static void group(struct buckets *g, const double *value, uint32_t n,
-                  double *scratch)
+                  double *scratch, uint16_t *bucket)
 {
-    const int64_t top = top_bucket(value, n);
-    uint32_t count[BUCKETS] = {0}, at[BUCKETS];
+    uint32_t count[2][BUCKETS] = {{0}};
 
-    memset(g->mass, 0, sizeof g->mass);
-    memset(g->sorted, 0, sizeof g->sorted);
-    for (uint32_t i = 0; i < n; i++) {
-        const uint32_t b = BUCKETS - 1 - bucket(value[i], top);
-        count[b]++;
-        g->mass[b] += value[i];
-    }
-    g->start[0] = 0;
-    for (uint32_t b = 0; b < BUCKETS; b++) {
-        at[b] = g->start[b];
-        g->start[b + 1] = g->start[b] + count[b];
-    }
+    bucket_of(bucket, value, n);
     for (uint32_t i = 0; i < n; i++)
-        scratch[at[BUCKETS - 1 - bucket(value[i], top)]++] = value[i];
+        count[i & 1][bucket[i]]++;
+    for (uint32_t b = 0, sum = 0; b < BUCKETS; b++) {
+        const uint32_t even = count[0][b], odd = count[1][b];
+        g->start[b] = sum;
+        count[0][b] = sum;
+        count[1][b] = sum + even;
+        sum += even + odd;
+    }
+    g->start[BUCKETS] = n;
+    for (uint32_t i = 0; i < n; i++)
+        scratch[count[i & 1][bucket[i]]++] = value[i];
+    memset(g->sorted, 0, sizeof g->sorted);
     g->value = scratch;
+    g->mass = 0;
+    g->done = g->at = 0;
 }
 
-/* Mass and least of the `count` heaviest. */
-static double cut(struct buckets *g, uint32_t n, uint32_t count,
-                  double *least, double *scratch)
+static void add_up_to(struct buckets *g, uint32_t end)
 {
-    double mass = 0;
-    uint32_t b = 0;
+    double mass = g->mass;
 
+    for (; g->done < end; g->done++)
+        mass += g->value[g->done];
+    g->mass = mass;
+}
+
+/* Mass and least of the `count` heaviest; count not below the last one's. */
+static double cut(struct buckets *g, uint32_t n, uint32_t count,
+                  double *least)
+{
     if (count >= n) {
-        for (; b < BUCKETS; b++)
-            mass += g->mass[b];
+        add_up_to(g, n);
         *least = -1;
-        return mass;
+        return g->mass;
     }
-    for (; g->start[b + 1] < count; b++)
-        mass += g->mass[b];
-    const uint32_t from = g->start[b], need = count - from;
-    if ((g->sorted[b / 64] >> (b % 64) & 1) == 0) {
-        sort_bucket(scratch + from, g->start[b + 1] - from);
-        g->sorted[b / 64] |= (uint64_t)1 << (b % 64);
+    while (g->start[g->at + 1] < count)
+        g->at++;
+    const uint32_t from = g->start[g->at];
+    if ((g->sorted[g->at / 64] >> (g->at % 64) & 1) == 0) {
+        sort_bucket(g->value + from, g->start[g->at + 1] - from);
+        g->sorted[g->at / 64] |= (uint64_t)1 << (g->at % 64);
     }
-    for (uint32_t i = 0; i < need; i++)
-        mass += scratch[from + i];
-    *least = need > 0 ? scratch[from + need - 1] : HUGE_VAL;
-    return mass;
+    add_up_to(g, count);
+    *least = count > 0 ? g->value[count - 1] : HUGE_VAL;
+    return g->mass;
 }
 
 double heaviest(const double *value, uint32_t n, uint32_t count,
-                double *least, double *scratch)
+                double *least, struct layer_work *w)
 {
     struct buckets g;
 
-    if (count == 0) {
-        *least = HUGE_VAL;
-        return 0;
-    }
-    group(&g, value, n, scratch);
-    return cut(&g, n, count, least, scratch);
+    group(&g, value, n, w->wide + w->plan->stride, w->bucket);
+    return cut(&g, n, count, least);
 }
 
 /* Heaviest at every budget, of the summed row and of each head. */
@@ -219,27 +220,24 @@ static void fill_tops(struct layer_work *w, struct facts *f, uint32_t r,
     struct buckets g;
     double least;
 
-    group(&g, f->summed + r * plan->stride, t, scratch);
-    for (size_t b = 0; b < nb; b++)
-        f->top[r * nb + b] =
-            cut(&g, t, plan->options->budgets[b].tokens,
-                &f->least[r * nb + b], scratch);
-    for (size_t b = 0; b < nb; b++)
-        f->head_top[r * nb + b] = 0;
-    if (f->n_head == 1) {
-        memcpy(f->head_top + r * nb, f->top + r * nb, nb * sizeof(double));
-        return;
+    group(&g, f->summed + r * plan->stride, t, scratch, w->bucket);
+    for (size_t i = 0; i < nb; i++) {
+        const size_t b = plan->rising[i];
+        f->top[r * nb + b] = cut(&g, t, plan->options->budgets[b].tokens,
+                                 &f->least[r * nb + b]);
+        f->head_top[r * nb + b] = f->n_head == 1 ? f->top[r * nb + b] : 0;
     }
-    for (uint32_t h = 0; h < f->n_head; h++) {
+    for (uint32_t h = 0; f->n_head > 1 && h < f->n_head; h++) {
         memset(w->wide, 0, (t + 1) * sizeof(double));
         plan->kernels->add_units(w->wide,
                                  loss_of(w, f->first_head + h, k),
                                  (double)w->scale, (t + 64) / 64 * 64);
-        group(&g, w->wide, t, scratch);
-        for (size_t b = 0; b < nb; b++)
+        group(&g, w->wide, t, scratch, w->bucket);
+        for (size_t i = 0; i < nb; i++) {
+            const size_t b = plan->rising[i];
             f->head_top[r * nb + b] +=
-                cut(&g, t, plan->options->budgets[b].tokens, &least,
-                    scratch);
+                cut(&g, t, plan->options->budgets[b].tokens, &least);
+        }
     }
 }
 

@@ -29,12 +29,14 @@ static enum kvr_status work_init(struct layer_work *w,
     w->accessed = kvr_aligned_calloc(plan->stride, sizeof(int32_t));
     w->ones = kvr_aligned_calloc(plan->stride, sizeof(int32_t));
     w->wide = kvr_aligned_calloc(2 * plan->stride, sizeof(double));
+    w->bucket = kvr_aligned_calloc(plan->stride, sizeof *w->bucket);
+    w->gone = kvr_calloc(plan->words, sizeof *w->gone);
     w->row = kvr_calloc(n_head, sizeof *w->row);
     w->by = kvr_calloc(n_head, sizeof *w->by);
     w->kept = kvr_calloc(n_head, sizeof *w->kept);
     w->facts = kvr_calloc(w->n_cache, sizeof *w->facts);
     if (!w->rows || !w->loss || !w->weight || !w->key || !w->second ||
-        !w->sorted || !w->accessed || !w->ones || !w->wide || !w->row ||
+        !w->sorted || !w->accessed || !w->ones || !w->wide || !w->bucket || !w->gone || !w->row ||
         !w->by || !w->kept || !w->facts)
         return kvr_no_memory(err, "a layer's rows", tile * sizeof(kvr_real));
     memset(w->ones, 0xff, plan->stride * sizeof *w->ones);
@@ -66,6 +68,8 @@ static void work_fini(struct layer_work *w)
     free(w->accessed);
     free(w->ones);
     free(w->wide);
+    free(w->gone);
+    free(w->bucket);
     free(w->row);
     free(w->by);
     free(w->kept);
@@ -324,6 +328,7 @@ static enum kvr_status collect_unit(struct unit *u, struct layer_work *w,
     const uint32_t base = w->plan->first_cache[index];
     enum kvr_status status = KVR_OK;
 
+    unit_finish_late(u, w->plan->T);
     if (u->status == KVR_OK)
         status = add_optimum(u, w, err);
     for (uint32_t c = 0; c < u->n_cache && status == KVR_OK; c++) {

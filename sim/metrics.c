@@ -19,33 +19,34 @@ static uint32_t bin_of(uint32_t x)
     return b < KVR_LAG_BINS ? b : KVR_LAG_BINS - 1;
 }
 
-static uint32_t count_common(const uint64_t *a, const uint64_t *b,
-                             uint32_t words)
+/* Mass on tokens of gone[] that the row wants, and where it belongs: by token
+ * (for its age at eviction, sorted at the end) and by rows since the eviction.
+ * Two sets of bins take turns, so that additions do not wait for each other. */
+static void count_late(struct unit *u, uint32_t c, const double *summed,
+                       const uint64_t *gone, uint32_t words, uint32_t t)
 {
-    uint32_t n = 0;
+    double late = 0;
+    uint32_t turn = 0;
+    const bool by_time = u->run->policy->mask == NULL; /* evicted, not hidden */
 
     for (uint32_t i = 0; i < words; i++)
-        n += (uint32_t)__builtin_popcountll(a[i] & b[i]);
-    return n;
-}
-
-/* Mass on one token that is gone though the row wants it. */
-static void count_late(const struct unit *u, struct kvr_tally *tally,
-                       uint32_t i, uint32_t t, double mass)
-{
-    tally->late += mass;
-    if (u->run->policy->mask != NULL) /* hidden, not evicted */
-        return;
-    const uint32_t left = u->left_at[i];
-    tally->late_by_age[bin_of(left >= i ? left - i + 1 : 1)] += mass;
-    tally->late_by_lag[bin_of(t > left ? t - left : 1)] += mass;
+        for (uint64_t rest = gone[i]; rest != 0; rest &= rest - 1) {
+            const uint32_t at = i * 64 + (uint32_t)__builtin_ctzll(rest);
+            const double mass = summed[at];
+            late += mass;
+            if (!by_time)
+                continue;
+            u->late_of[at] += mass;
+            u->late_lag[turn][bin_of((t - u->left_at[at]) | 1)] += mass;
+            turn ^= 1;
+        }
+    u->tally[c].late += late;
 }
 
 /* Overlap with the B heaviest past tokens, and the mass of those that are
  * gone. A resident token as heavy as the B-th takes its place (ties). */
-static void count_wanted(struct unit *u, struct kvr_tally *tally,
-                         const struct layer_work *w, const struct facts *f,
-                         uint32_t t, uint32_t r)
+static void count_wanted(struct unit *u, uint32_t c, struct layer_work *w,
+                         const struct facts *f, uint32_t t, uint32_t r)
 {
     const struct plan *plan = w->plan;
     const size_t nb = plan->options->n_budget, b = u->run->budget_index;
@@ -54,30 +55,36 @@ static void count_wanted(struct unit *u, struct kvr_tally *tally,
     const double *summed = f->summed + r * plan->stride;
     const uint32_t words = t / 64 + 1;
     const uint32_t wanted = min_u32(u->run->budget->tokens, t);
-    uint32_t n_over = 0, ties = 0;
+    struct kvr_tally *tally = &u->tally[c];
+    const struct overlap n = plan->kernels->overlap(
+        over, at_least, f->accessed + (size_t)r * plan->words, u->bits,
+        w->gone, words);
 
-    for (uint32_t i = 0; i < words; i++) {
-        uint64_t gone = over[i] & ~u->bits[i];
-        n_over += (uint32_t)__builtin_popcountll(over[i]);
-        ties += (uint32_t)__builtin_popcountll(at_least[i] & ~over[i] &
-                                               u->bits[i]);
-        for (; gone != 0; gone &= gone - 1) {
-            const uint32_t at = i * 64 + (uint32_t)__builtin_ctzll(gone);
-            count_late(u, tally, at, t, summed[at]);
-        }
-    }
+    tally->hits += n.accessed;
     tally->wanted += wanted;
-    tally->overlap += min_u32(wanted, count_common(at_least, u->bits, words));
+    tally->overlap += min_u32(wanted, n.at_least);
     /* Ties that no resident covers: the oldest that are gone stand for them. */
-    uint32_t missing = wanted > n_over + ties ? wanted - n_over - ties : 0;
-    if (missing == 0 || f->least[r * nb + b] <= 0)
-        return;
+    uint32_t missing = wanted > n.over + n.ties ? wanted - n.over - n.ties : 0;
     for (uint32_t i = 0; i < words && missing > 0; i++) {
-        uint64_t gone = at_least[i] & ~over[i] & ~u->bits[i];
-        for (; gone != 0 && missing > 0; gone &= gone - 1, missing--) {
-            const uint32_t at = i * 64 + (uint32_t)__builtin_ctzll(gone);
-            count_late(u, tally, at, t, summed[at]);
-        }
+        uint64_t ties = at_least[i] & ~over[i] & ~u->bits[i];
+        for (; ties != 0 && missing > 0; ties &= ties - 1, missing--)
+            w->gone[i] |= ties & (~ties + 1);
+    }
+    count_late(u, c, summed, w->gone, words, t);
+}
+
+/* Late mass by age and by lag, once the last row is counted. */
+void unit_finish_late(struct unit *u, uint32_t n_token)
+{
+    struct kvr_tally *tally = &u->tally[0];
+
+    for (uint32_t b = 0; b < KVR_LAG_BINS; b++)
+        tally->late_by_lag[b] = u->late_lag[0][b] + u->late_lag[1][b];
+    for (uint32_t i = 0; i < n_token; i++) {
+        const uint32_t left = u->left_at[i];
+        if (u->late_of[i] > 0)
+            tally->late_by_age[bin_of(left >= i ? left - i + 1 : 1)] +=
+                u->late_of[i];
     }
 }
 
@@ -96,14 +103,14 @@ static void count_bounds(struct unit *u, struct kvr_tally *tally,
 
     if (budget != u->run->budget->tokens)
         top = heaviest(f->summed + r * w->plan->stride, t, budget, &least,
-                       w->wide);
+                       w);
     tally->topk_b += row_mass - newest - top;
     tally->head_bound += row_mass - newest - head_top;
     if (visible >= t)
         return; /* everything is there: nothing need be lost */
     if (visible != budget)
         top = heaviest(f->summed + r * w->plan->stride, t, visible, &least,
-                       w->wide);
+                       w);
     tally->topk += row_mass - newest - top;
 }
 
@@ -176,11 +183,9 @@ void unit_count(struct unit *u, struct layer_work *w, uint32_t c, uint32_t t,
         count_head(u, tally, head + h, t, at, f->total[r * f->n_head + h],
                    f->sink[r * f->n_head + h], kept[h]);
     count_recall(u, tally, w, f, r, sum);
-    count_wanted(u, tally, w, f, t, r);
+    count_wanted(u, c, w, f, t, r);
     count_bounds(u, tally, w, f, t, r, row_mass);
     tally->accesses += f->n_accessed[r];
-    tally->hits += count_common(f->accessed + (size_t)r * plan->words,
-                                u->bits, t / 64 + 1);
     tally->visible += u->n_resident;
     tally->rows++;
     if (u->n_resident > tally->peak)

@@ -259,6 +259,24 @@ static uint32_t largest_layer(const struct plan *plan)
     return n;
 }
 
+static enum kvr_status sort_budgets(struct plan *plan, struct kvr_error *err)
+{
+    const struct kvr_sim_options *o = plan->options;
+
+    plan->rising = kvr_calloc(o->n_budget, sizeof *plan->rising);
+    if (plan->rising == NULL)
+        return kvr_no_memory(err, "budgets", o->n_budget);
+    for (size_t i = 0; i < o->n_budget; i++) {
+        size_t k = i;
+        for (; k > 0 && o->budgets[plan->rising[k - 1]].tokens >
+                            o->budgets[i].tokens;
+             k--)
+            plan->rising[k] = plan->rising[k - 1];
+        plan->rising[k] = i;
+    }
+    return KVR_OK;
+}
+
 uint64_t plan_bytes(const struct plan *plan)
 {
     const uint32_t heads = largest_layer(plan);
@@ -326,6 +344,8 @@ enum kvr_status plan_init(struct plan *plan, const struct kvr_rows *rows,
                         "at least one policy and one budget are needed");
     enum kvr_status status = pick_rows(plan, err);
     if (status == KVR_OK)
+        status = sort_budgets(plan, err);
+    if (status == KVR_OK)
         status = make_runs(plan, err);
     /* Evicting inside the prompt is another problem than the optimum's. */
     plan->needs_optimum =
@@ -344,6 +364,7 @@ enum kvr_status plan_init(struct plan *plan, const struct kvr_rows *rows,
 void plan_fini(struct plan *plan)
 {
     free(plan->runs);
+    free(plan->rising);
     free(plan->layer);
     free(plan->first_cache);
 }

@@ -140,29 +140,41 @@ void kvr_tally_add(struct kvr_tally *a, const struct kvr_tally *b)
 
 enum { BOOT_BLOCK = 32, BOOT_N = 2000 };
 
-/* Share of missed mass in one resample of circular blocks. */
-static double resample(const struct kvr_sim *sim,
-                       const struct kvr_run_result *run,
-                       const struct kvr_run_result *other,
-                       const struct kvr_random *stream, uint32_t replicate)
+/* Running sums over the counted rows, twice around, so that a circular block
+ * is one difference. sums[i]: of rows before i; [2n + 1]. */
+static void running_sums(double *missed, double *recorded,
+                         const struct kvr_sim *sim,
+                         const struct kvr_run_result *run,
+                         const struct kvr_run_result *other)
 {
     const uint32_t first = sim->score_first;
     const uint32_t n = sim->score_last - first + 1;
+
+    missed[0] = recorded[0] = 0;
+    for (uint32_t i = 0; i < 2 * n; i++) {
+        const uint32_t t = first + i % n;
+        missed[i + 1] = missed[i] + run->row_missed[t] -
+                        (other != NULL ? other->row_missed[t] : 0);
+        recorded[i + 1] = recorded[i] + run->row_recorded[t];
+    }
+}
+
+/* Share of missed mass in one resample of circular blocks. */
+static double resample(const double *missed, const double *recorded,
+                       uint32_t n, const struct kvr_random *stream,
+                       uint32_t replicate)
+{
     const uint32_t blocks = (n + BOOT_BLOCK - 1) / BOOT_BLOCK;
-    double missed = 0, recorded = 0;
+    double lost = 0, all = 0;
 
     for (uint32_t b = 0; b < blocks; b++) {
         const uint32_t start = kvr_random_below(stream, b, replicate, 0, n);
         const uint32_t length = b + 1 < blocks ? BOOT_BLOCK
                                                : n - b * BOOT_BLOCK;
-        for (uint32_t i = 0; i < length; i++) {
-            const uint32_t t = first + (start + i) % n;
-            missed += run->row_missed[t] -
-                      (other != NULL ? other->row_missed[t] : 0);
-            recorded += run->row_recorded[t];
-        }
+        lost += missed[start + length] - missed[start];
+        all += recorded[start + length] - recorded[start];
     }
-    return recorded > 0 ? missed / recorded : 0;
+    return all > 0 ? lost / all : 0;
 }
 
 void kvr_sim_interval(double out[2], const struct kvr_sim *sim,
@@ -171,15 +183,20 @@ void kvr_sim_interval(double out[2], const struct kvr_sim *sim,
 {
     const struct kvr_random stream = {.seed = seed,
                                       .purpose = KVR_RANDOM_BOOTSTRAP};
+    const uint32_t n = sim->score_last - sim->score_first + 1;
     double *share = kvr_calloc(BOOT_N, sizeof *share);
+    double *sums = kvr_calloc(4 * (size_t)n + 2, sizeof *sums);
 
     out[0] = out[1] = NAN;
-    if (share == NULL)
-        return;
-    for (uint32_t i = 0; i < BOOT_N; i++)
-        share[i] = resample(sim, run, other, &stream, i);
-    qsort(share, BOOT_N, sizeof *share, ascending);
-    out[0] = share[rank_of(0.025, BOOT_N) - 1];
-    out[1] = share[rank_of(0.975, BOOT_N) - 1];
+    if (share != NULL && sums != NULL) {
+        double *recorded = sums + 2 * (size_t)n + 1;
+        running_sums(sums, recorded, sim, run, other);
+        for (uint32_t i = 0; i < BOOT_N; i++)
+            share[i] = resample(sums, recorded, n, &stream, i);
+        qsort(share, BOOT_N, sizeof *share, ascending);
+        out[0] = share[rank_of(0.025, BOOT_N) - 1];
+        out[1] = share[rank_of(0.975, BOOT_N) - 1];
+    }
     free(share);
+    free(sums);
 }

@@ -81,7 +81,7 @@ size_t unit_bytes(const struct plan *plan, const struct run *run,
                                         .group_size = n_head,
                                         .arg = run->arg};
     size_t bytes = plan->stride * (sizeof(kvr_real) + sizeof(int32_t)) +
-                   plan->T * (sizeof(uint32_t) + 2 * sizeof(double));
+                   plan->T * (sizeof(uint32_t) + 3 * sizeof(double));
 
     bytes += (size_t)n_head * (plan->score_last - plan->score_first + 1) *
              sizeof(double);
@@ -103,13 +103,14 @@ static enum kvr_status allocate(struct unit *u, const struct plan *plan,
     u->score = kvr_aligned_calloc(plan->stride, sizeof(kvr_real));
     u->bits = kvr_aligned_calloc(plan->words, sizeof(uint64_t));
     u->left_at = kvr_calloc(plan->T, sizeof(uint32_t));
+    u->late_of = kvr_calloc(plan->T, sizeof(double));
     u->m = kvr_calloc((size_t)u->n_head * u->n_m, sizeof(double));
     u->tally = kvr_calloc(u->n_cache, sizeof *u->tally);
     u->head_missed = kvr_calloc(u->n_head, sizeof(double));
     u->head_recorded = kvr_calloc(u->n_head, sizeof(double));
     u->row_missed = kvr_calloc(plan->T, sizeof(double));
     u->row_recorded = kvr_calloc(plan->T, sizeof(double));
-    ok = u->resident && u->score && u->bits && u->left_at && u->m &&
+    ok = u->resident && u->score && u->bits && u->left_at && u->late_of && u->m &&
          u->tally && u->head_missed && u->head_recorded && u->row_missed && u->row_recorded;
     if (plan->needs_optimum) {
         u->visible_at = kvr_calloc(plan->T, sizeof(uint32_t));
@@ -169,6 +170,7 @@ void unit_fini(struct unit *u)
     free(u->resident);
     free(u->bits);
     free(u->left_at);
+    free(u->late_of);
     free(u->m);
     free(u->tally);
     free(u->head_missed);
