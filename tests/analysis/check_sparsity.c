@@ -53,7 +53,7 @@ static void fill(struct matrix *m, const struct kvr_head *head, uint32_t seed)
         for (uint32_t i = 0; i <= t; i++) {
             const double u = kvr_random_real(&stream, t, i, 0);
             row[i] = i == 0 && u < 0.7 ? exp(8) : exp(floor(12 * u * u));
-            sum += row[i];
+            sum += sees(head, t, i) ? row[i] : 0;
         }
         for (uint32_t i = 0; i <= t; i++)
             if (sees(head, t, i))
