@@ -161,7 +161,7 @@ static void set_count(json_t *item, const char *key, uint64_t value)
 /* What every fit lacks in this command. */
 static void set_not_computed(json_t *item)
 {
-    cli_null(item, "p", "not computed: the bootstrap is not built yet");
+    cli_null(item, "p", "not computed: this version has no bootstrap");
     json_object_set_new(item, "p_error", json_null());
     cli_null(item, "alternatives", "not computed");
 }
@@ -471,12 +471,12 @@ static enum kvr_status report_all(struct cli_report *report,
     const double tail = median(report->results, "tail_fraction", &n);
     const char *const lines[] = {
         "",
-        summary,
         "xmin: the value whose tail is nearest to its own fit (KS). CV2 of "
         "ln(x/xmin) below 1: a",
         "lognormal fits the tail better. A best fit need not be a good one: "
         "without p nothing here",
         "says that the data follow a power law.",
+        json_array_size(report->results) > 1 ? summary : NULL,
         NULL,
     };
 

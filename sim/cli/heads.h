@@ -20,8 +20,8 @@ typedef enum kvr_status (*cli_heads_fn)(const struct cli_heads *heads, void *ud,
                                         struct kvr_error *err);
 
 /* Opens each path in turn, calls fn, and enters the traces into the report
- * (`trace` if there is one, else `traces`). KVR_ERR_INPUT: a layer or head
- * that a trace does not hold. */
+ * (`trace` if there is one, else `traces`). Numbers that a trace lacks are
+ * passed over; KVR_ERR_INPUT where none of those asked for is left. */
 enum kvr_status cli_each_trace(struct cli_report *report,
                                const struct cli_common *common,
                                const char *const *paths, size_t n,
