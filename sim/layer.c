@@ -224,8 +224,7 @@ static enum kvr_status check_bounds(const struct unit *u,
     if (t->topk > t->missed + slack) {
         what = "topk";
         bound = t->topk;
-    } else if (!isnan(best) && u->run->policy->mask == NULL &&
-               best > t->missed + slack) {
+    } else if (!isnan(best) && best > t->missed + slack) {
         what = "oracle";
         bound = best;
     }
@@ -252,12 +251,12 @@ static enum kvr_status add_optimum(struct unit *u, struct layer_work *w,
     for (uint32_t c = 0; c < u->n_cache; c++) {
         struct kvr_tally *t = &u->tally[c];
         t->oracle = t->oracle_matched = NAN;
-        if (!comparable)
-            continue;
+        if (!comparable || u->run->policy->mask != NULL)
+            continue; /* what comes back is bounded by topk only */
         const struct optimum *o = &w->optimum[u->first_cache + c];
         if (within)
             t->oracle = o->loss[u->run->budget_index];
-        else if (u->run->policy->mask == NULL && u->n_cache == 1 &&
+        else if (u->n_cache == 1 &&
                  (u->run->policy->needs & KVR_KEEPS_ALL) == 0) {
             const enum kvr_status status =
                 match(u, w, &t->oracle_matched, err);

@@ -186,7 +186,7 @@ static const char *no_oracle(const struct plan *plan,
         return "not computed";
     if (plan->score_first != plan->P || plan->score_last + 1 != plan->T)
         return "the optimum covers all decode rows, --score-rows does not";
-    if (r->policy->mask != NULL)
+    if (r->policy->mask != NULL) /* topk, graduation=gap */
         return "tokens come back: only topk is a bound";
     return isnan(r->model.oracle) && !isnan(r->model.oracle_matched)
                ? "held more than B: see oracle_matched"
