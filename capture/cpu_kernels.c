@@ -1,106 +1,166 @@
-/* cpu_kernels.c -- dot products, softmax and SiLU, eight lanes at a time.
+/* cpu_kernels.c -- dot products, softmax and SiLU.
  *
- * Each body is written once over vectors of eight floats and compiled for the
- * plain instruction set and for AVX2; the order of the sums is the same.
+ * Dot products with stored rows are written twice, plainly and for AVX2; the
+ * loops over activations once, compiled for both.
  * SPDX-License-Identifier: GPL-3.0-or-later */
 #include "cpu_kernels.h"
 
-#include "kvr_half.h"
+#include "block.h"
 #include "kvr_isa.h"
 
 #include <math.h>
-#include <string.h>
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
+#include <string.h>
 
 #define INLINE static inline __attribute__((always_inline))
 
-typedef float v8 __attribute__((vector_size(32)));
-typedef int32_t v8i __attribute__((vector_size(32)));
-typedef uint8_t v8b __attribute__((vector_size(8)));
-typedef int8_t v8c __attribute__((vector_size(8)));
+/* A dot product keeps 32 sums, sum j over the values j, j + 32, ..., and adds
+ * them in one order, so that both versions give the same bits. */
+enum { LANES = 32 };
 
-INLINE void load(v8 *out, const float *in)
+static float sum_lanes(const float acc[LANES])
 {
-    memcpy(out, in, sizeof *out);
-}
+    float s[8];
 
-INLINE float sum_lanes(const v8 *acc)
-{
-    const v8 s = (acc[0] + acc[1]) + (acc[2] + acc[3]);
-
+    for (int j = 0; j < 8; j++)
+        s[j] = (acc[j] + acc[j + 8]) + (acc[j + 16] + acc[j + 24]);
     return ((s[0] + s[4]) + (s[1] + s[5])) + ((s[2] + s[6]) + (s[3] + s[7]));
 }
 
-INLINE float dot(const float *a, const float *b, size_t n)
+static float dot_base(const float *a, const float *b, size_t n)
 {
-    v8 acc[4] = {{0}}, x, y;
+    float acc[LANES] = {0};
     size_t i = 0;
 
-    for (; i + 32 <= n; i += 32)
-        for (int k = 0; k < 4; k++) {
-            load(&x, a + i + 8 * k);
-            load(&y, b + i + 8 * k);
-            acc[k] += x * y;
-        }
+    for (; i + LANES <= n; i += LANES)
+        for (size_t j = 0; j < LANES; j++)
+            acc[j] += a[i + j] * b[i + j];
     float sum = sum_lanes(acc);
     for (; i < n; i++)
         sum += a[i] * b[i];
     return sum;
 }
 
-INLINE float half_at(const uint8_t *in)
+static float dot_q4_1_base(const uint8_t *row, const float *x, size_t n)
 {
-    uint16_t half;
+    float acc[LANES] = {0};
 
-    memcpy(&half, in, sizeof half);
-    return kvr_f16_to_f32(half);
-}
-
-INLINE void add_q4(v8 *acc, v8b q, float d, float m, const float *x)
-{
-    v8 y;
-
-    load(&y, x);
-    *acc +=
-        (__builtin_convertvector(__builtin_convertvector(q, v8i), v8) * d + m) *
-        y;
-}
-
-INLINE float dot_q4_1(const uint8_t *row, const float *x, size_t n)
-{
-    v8 acc[4] = {{0}};
-    v8b q[2];
-
-    for (size_t i = 0; i < n; i += 32, row += 20, x += 32) {
-        const float d = half_at(row), m = half_at(row + 2);
-        memcpy(q, row + 4, sizeof q);
-        add_q4(&acc[0], q[0] & 15, d, m, x);
-        add_q4(&acc[1], q[1] & 15, d, m, x + 8);
-        add_q4(&acc[2], q[0] >> 4, d, m, x + 16);
-        add_q4(&acc[3], q[1] >> 4, d, m, x + 24);
-    }
-    return sum_lanes(acc);
-}
-
-INLINE float dot_q8_0(const uint8_t *row, const float *x, size_t n)
-{
-    v8 acc[4] = {{0}}, y;
-    v8c q[4];
-
-    for (size_t i = 0; i < n; i += 32, row += 34, x += 32) {
-        const float d = half_at(row);
-        memcpy(q, row + 2, sizeof q);
-        for (int k = 0; k < 4; k++) {
-            load(&y, x + 8 * k);
-            acc[k] += __builtin_convertvector(
-                          __builtin_convertvector(q[k], v8i), v8) *
-                      d * y;
+    for (size_t i = 0; i < n; i += LANES, row += 20, x += LANES) {
+        const float d = kvr_half_at(row), m = kvr_half_at(row + 2);
+        for (int j = 0; j < LANES / 2; j++) {
+            acc[j] += ((float)(row[4 + j] & 15) * d + m) * x[j];
+            acc[j + 16] += ((float)(row[4 + j] >> 4) * d + m) * x[j + 16];
         }
     }
     return sum_lanes(acc);
 }
+
+static float dot_q8_0_base(const uint8_t *row, const float *x, size_t n)
+{
+    float acc[LANES] = {0};
+
+    for (size_t i = 0; i < n; i += LANES, row += 34, x += LANES) {
+        const float d = kvr_half_at(row);
+        for (int j = 0; j < LANES; j++)
+            acc[j] += (float)(int8_t)row[2 + j] * d * x[j];
+    }
+    return sum_lanes(acc);
+}
+
+#if defined(__x86_64__)
+/* every processor with AVX2 that kvr_isa accepts has F16C */
+#define AVX2 __attribute__((target("avx2,f16c")))
+
+/* sum_lanes, in registers. */
+AVX2 static inline float sum_avx2(const __m256 acc[4])
+{
+    const __m256 s = _mm256_add_ps(_mm256_add_ps(acc[0], acc[1]),
+                                   _mm256_add_ps(acc[2], acc[3]));
+    const __m128 t =
+        _mm_add_ps(_mm256_castps256_ps128(s), _mm256_extractf128_ps(s, 1));
+    const __m128 u = _mm_hadd_ps(t, t);
+
+    return _mm_cvtss_f32(_mm_hadd_ps(u, u));
+}
+
+/* The two halves at `in`, as floats in the lowest places. */
+AVX2 static inline __m128 two_halves(const uint8_t *in)
+{
+    int32_t pair;
+
+    memcpy(&pair, in, sizeof pair);
+    return _mm_cvtph_ps(_mm_cvtsi32_si128(pair));
+}
+
+AVX2 static float dot_avx2(const float *a, const float *b, size_t n)
+{
+    __m256 acc[4] = {{0}, {0}, {0}, {0}};
+    size_t i = 0;
+
+    for (; i + LANES <= n; i += LANES)
+        for (size_t k = 0; k < 4; k++)
+            acc[k] = _mm256_add_ps(
+                acc[k], _mm256_mul_ps(_mm256_loadu_ps(a + i + 8 * k),
+                                      _mm256_loadu_ps(b + i + 8 * k)));
+    float sum = sum_avx2(acc);
+    for (; i < n; i++)
+        sum += a[i] * b[i];
+    return sum;
+}
+
+/* acc + (q * d + m) * x[0..8) */
+AVX2 static inline __m256 add_q4(__m256 acc, __m256i q, __m256 d, __m256 m,
+                                 const float *x)
+{
+    const __m256 w = _mm256_add_ps(_mm256_mul_ps(_mm256_cvtepi32_ps(q), d), m);
+
+    return _mm256_add_ps(acc, _mm256_mul_ps(w, _mm256_loadu_ps(x)));
+}
+
+/* Eight bytes as integers. */
+AVX2 static inline __m256i widen(const uint8_t *in)
+{
+    return _mm256_cvtepu8_epi32(
+        _mm_loadl_epi64((const __m128i *)(const void *)in));
+}
+
+AVX2 static float dot_q4_1_avx2(const uint8_t *row, const float *x, size_t n)
+{
+    const __m256i low = _mm256_set1_epi32(15);
+    __m256 acc[4] = {{0}, {0}, {0}, {0}};
+
+    for (size_t i = 0; i < n; i += LANES, row += 20, x += LANES) {
+        const __m128 scales = two_halves(row);
+        const __m256 d = _mm256_broadcastss_ps(scales);
+        const __m256 m = _mm256_broadcastss_ps(_mm_movehdup_ps(scales));
+        const __m256i a = widen(row + 4), b = widen(row + 12);
+        acc[0] = add_q4(acc[0], _mm256_and_si256(a, low), d, m, x);
+        acc[1] = add_q4(acc[1], _mm256_and_si256(b, low), d, m, x + 8);
+        acc[2] = add_q4(acc[2], _mm256_srli_epi32(a, 4), d, m, x + 16);
+        acc[3] = add_q4(acc[3], _mm256_srli_epi32(b, 4), d, m, x + 24);
+    }
+    return sum_avx2(acc);
+}
+
+AVX2 static float dot_q8_0_avx2(const uint8_t *row, const float *x, size_t n)
+{
+    __m256 acc[4] = {{0}, {0}, {0}, {0}};
+
+    for (size_t i = 0; i < n; i += LANES, row += 34, x += LANES) {
+        const __m256 d = _mm256_broadcastss_ps(two_halves(row));
+        for (int k = 0; k < 4; k++) {
+            const __m256i q = _mm256_cvtepi8_epi32(_mm_loadl_epi64(
+                (const __m128i *)(const void *)(row + 2 + 8 * k)));
+            const __m256 w = _mm256_mul_ps(_mm256_cvtepi32_ps(q), d);
+            acc[k] = _mm256_add_ps(
+                acc[k], _mm256_mul_ps(w, _mm256_loadu_ps(x + 8 * k)));
+        }
+    }
+    return sum_avx2(acc);
+}
+#endif
 
 /* exp for x <= 88, within 2 units in the last place: x = n ln 2 + r, a
  * polynomial for exp(r) (coefficients of Cephes' expf), times 2^n. Below
@@ -180,20 +240,6 @@ INLINE void silu_mul(float *restrict gate, const float *restrict up, size_t n)
 }
 
 #define VARIANT(isa, target) \
-    target static float dot_##isa(const float *a, const float *b, size_t n) \
-    { \
-        return dot(a, b, n); \
-    } \
-    target static float dot_q4_1_##isa(const uint8_t *row, const float *x, \
-                                       size_t n) \
-    { \
-        return dot_q4_1(row, x, n); \
-    } \
-    target static float dot_q8_0_##isa(const uint8_t *row, const float *x, \
-                                       size_t n) \
-    { \
-        return dot_q8_0(row, x, n); \
-    } \
     target static float softmax_##isa(float *row, size_t n, float *mass) \
     { \
         return softmax(row, n, mass); \
@@ -217,7 +263,7 @@ INLINE void silu_mul(float *restrict gate, const float *restrict up, size_t n)
 
 VARIANT(base, )
 #if defined(__x86_64__)
-VARIANT(avx2, __attribute__((target("avx2"))))
+VARIANT(avx2, AVX2)
 #endif
 
 const struct kvr_cpu_kernels *kvr_cpu_kernels(void)

@@ -7,6 +7,7 @@
  * SPDX-License-Identifier: GPL-3.0-or-later */
 #include "quant.h"
 
+#include "block.h"
 #include "kvr_half.h"
 #include "kvr_isa.h"
 
@@ -14,14 +15,6 @@
 #include <string.h>
 
 enum { BLOCK = 32, Q4_1_BYTES = 20, Q8_0_BYTES = 34 };
-
-static float half_at(const uint8_t *in)
-{
-    uint16_t half;
-
-    memcpy(&half, in, sizeof half);
-    return kvr_f16_to_f32(half);
-}
 
 static void expand_f32(float *out, const uint8_t *in, size_t n)
 {
@@ -43,7 +36,7 @@ static inline __attribute__((always_inline)) void
 q4_1(float *restrict out, const uint8_t *restrict in, size_t n)
 {
     for (size_t b = 0; b < n / BLOCK; b++, in += Q4_1_BYTES, out += BLOCK) {
-        const float d = half_at(in), m = half_at(in + 2);
+        const float d = kvr_half_at(in), m = kvr_half_at(in + 2);
         for (int j = 0; j < BLOCK / 2; j++) {
             out[j] = (float)(in[4 + j] & 15) * d + m;
             out[j + BLOCK / 2] = (float)(in[4 + j] >> 4) * d + m;
@@ -55,7 +48,7 @@ static inline __attribute__((always_inline)) void
 q8_0(float *restrict out, const uint8_t *restrict in, size_t n)
 {
     for (size_t b = 0; b < n / BLOCK; b++, in += Q8_0_BYTES, out += BLOCK) {
-        const float d = half_at(in);
+        const float d = kvr_half_at(in);
         for (int j = 0; j < BLOCK; j++)
             out[j] = (float)(int8_t)in[2 + j] * d;
     }
