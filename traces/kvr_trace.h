@@ -26,7 +26,12 @@ enum { KVR_TILE_ROWS = 64 }; /* rows of one stored tile (chunk) */
 enum kvr_dtype { KVR_F16, KVR_F32 };
 enum kvr_source { KVR_SOURCE_CAPTURE, KVR_SOURCE_IMPORT, KVR_SOURCE_SYNTHETIC };
 /* KVR_MASK_NONE: bidirectional attention; replay refuses it. */
-enum kvr_mask { KVR_MASK_CAUSAL, KVR_MASK_WINDOW, KVR_MASK_CHUNK, KVR_MASK_NONE };
+enum kvr_mask {
+    KVR_MASK_CAUSAL,
+    KVR_MASK_WINDOW,
+    KVR_MASK_CHUNK,
+    KVR_MASK_NONE
+};
 
 /* Token classes of /tokens/class, one of these per token. */
 enum kvr_token_class {
@@ -40,28 +45,28 @@ enum kvr_token_class {
 /* One stored layer. span: keys a row may see (window: positions
  * t-span+1..t; chunk: positions of its own block of span), 0 for causal. */
 struct kvr_layer_shape {
-    uint32_t layer;             /* its number in the model */
-    uint32_t n_head, n_kv_head; /* stored here: whole groups only */
+    uint32_t layer;              /* its number in the model */
+    uint32_t n_head, n_kv_head;  /* stored here: whole groups only */
     uint32_t key_dim, value_dim; /* 0: unknown */
     enum kvr_mask mask;
     uint32_t span;
-    double scale, softcap; /* of the logits; softcap 0: none */
-    int32_t kv_source;     /* layer whose cache it reads; -1: its own */
+    double scale, softcap;      /* of the logits; softcap 0: none */
+    int32_t kv_source;          /* layer whose cache it reads; -1: its own */
     const uint32_t *head_index; /* [n_head] query heads in the model */
 };
 
 /* What a trace is, without its rows. Strings may be NULL where unknown. The
  * reader owns what it hands out; the writer copies what it is given. */
 struct kvr_trace_shape {
-    uint32_t n_layer;  /* stored layers */
+    uint32_t n_layer;           /* stored layers */
     uint32_t n_head, n_kv_head; /* of the model */
-    uint32_t n_token;  /* T; for a writer: T_max, the most that will come */
-    uint32_t prompt_len; /* P */
+    uint32_t n_token;     /* T; for a writer: T_max, the most that will come */
+    uint32_t prompt_len;  /* P */
     enum kvr_dtype dtype; /* of attention */
     enum kvr_source source;
-    uint32_t round_bits; /* f16 mantissa bits kept; 0: all */
+    uint32_t round_bits;                  /* f16 mantissa bits kept; 0: all */
     const struct kvr_layer_shape *layers; /* [n_layer] */
-    const char *cache;   /* "full", or the policy in force */
+    const char *cache;                    /* "full", or the policy in force */
     const char *writer;  /* program and version; NULL: not recorded */
     const char *created; /* ISO 8601; NULL: not recorded */
     const char *options; /* the command line; NULL: not recorded */
@@ -76,8 +81,8 @@ struct kvr_trace;
 struct kvr_trace_scratch;
 
 struct kvr_trace_facts {
-    uint32_t version[2]; /* format_version */
-    bool complete;       /* false: a journal whose capture did not end */
+    uint32_t version[2];      /* format_version */
+    bool complete;            /* false: a journal whose capture did not end */
     char hash[KVR_HASH_TEXT]; /* stored content hash; "" for a journal */
     bool has_attention, has_tokens;
     uint64_t stored_bytes; /* bytes of the rows as stored */
@@ -136,8 +141,8 @@ const char *kvr_array_name(enum kvr_array array);
 /* *out borrowed until close; NULL and *rows 0 where the trace lacks it. */
 enum kvr_status kvr_trace_array(const float **out, uint32_t *rows,
                                 const struct kvr_trace *trace, uint32_t layer,
-                                enum kvr_array array, struct kvr_error *err)
-    KVR_MUST_CHECK;
+                                enum kvr_array array,
+                                struct kvr_error *err) KVR_MUST_CHECK;
 
 /* Tokens; arrays of T, borrowed until close, NULL where absent. */
 struct kvr_trace_tokens {
@@ -159,9 +164,9 @@ const struct kvr_trace_tokens *kvr_trace_tokens(const struct kvr_trace *trace);
 struct kvr_writer;
 
 struct kvr_writer_options {
-    bool force;   /* overwrite an existing output */
-    bool sync;    /* fsync at every commit */
-    int deflate;  /* libdeflate level 0..12; 0: store raw. -1: default (4) */
+    bool force;  /* overwrite an existing output */
+    bool sync;   /* fsync at every commit */
+    int deflate; /* libdeflate level 0..12; 0: store raw. -1: default (4) */
     uint32_t threads; /* compression of tiles at commit; 0: processors */
 };
 
@@ -186,8 +191,8 @@ enum kvr_status kvr_writer_rows(struct kvr_writer *writer, uint32_t layer,
 enum kvr_status kvr_writer_array(struct kvr_writer *writer, uint32_t layer,
                                  enum kvr_array array, uint32_t rows,
                                  uint32_t first, uint32_t n, const float *in,
-                                 size_t stride, struct kvr_error *err)
-    KVR_MUST_CHECK;
+                                 size_t stride,
+                                 struct kvr_error *err) KVR_MUST_CHECK;
 
 /* The next token. text may be NULL (then no token has text). */
 enum kvr_status kvr_writer_token(struct kvr_writer *writer, int32_t id,

@@ -1,0 +1,172 @@
+/* assemble.c -- from a journal's committed steps to a finished file.
+ *
+ * Everything is written in one fixed order under a temporary name, synced and
+ * renamed: no half file ever has the trace's name.
+ * SPDX-License-Identifier: GPL-3.0-or-later */
+#include "assemble.h"
+
+#include "hash.h"
+#include "kvr_file.h"
+#include "kvr_memory.h"
+#include "kvr_text.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static enum kvr_status check_tiles(const struct content *c, const char *path,
+                                   struct kvr_error *err)
+{
+    size_t next = 0;
+
+    for (uint32_t s = 0; s < c->n_slot; s++)
+        for (uint32_t r = 0; r < c->heads[s].n_tiled / KVR_TILE_ROWS; r++)
+            for (uint32_t col = 0; col < kvr__content_n_col(c, s, r); col++) {
+                if (next >= c->n_tile || c->tiles[next].slot != s ||
+                    c->tiles[next].row_tile != r || c->tiles[next].col != col)
+                    return kvr_fail(err, KVR_ERR_INTERNAL,
+                                    "%s: a tile is missing: head %u, rows "
+                                    "%u..",
+                                    path, s, r * KVR_TILE_ROWS);
+                next++;
+            }
+    return KVR_OK;
+}
+
+static void hash_tiles(struct kvr_hash *hash, const struct content *c,
+                       uint32_t n_token)
+{
+    size_t next = 0;
+
+    for (uint32_t s = 0; s < c->n_slot; s++) {
+        for (; next < c->n_tile && c->tiles[next].slot == s; next++)
+            if (c->tiles[next].col == 0)
+                kvr_hash_add(hash, &c->tiles[next].hash,
+                             sizeof c->tiles[next].hash);
+        if (c->heads[s].n_tiled < n_token) {
+            const uint64_t last = kvr__content_tile_hash(c, s, n_token);
+            kvr_hash_add(hash, &last, sizeof last);
+        }
+    }
+}
+
+static enum kvr_status hash_content(struct assembly *a, struct kvr_error *err)
+{
+    const struct content *c = a->content;
+    const struct token_data *t = &c->tokens;
+    const uint32_t n = a->shape.n_token;
+    struct kvr_hash *hash = kvr_hash_new();
+    uint32_t *offset = kvr_calloc((size_t)n + 1, sizeof *offset);
+
+    if (hash == NULL || offset == NULL) {
+        kvr_hash_free(hash);
+        free(offset);
+        return kvr_no_memory(err, "a hash", n);
+    }
+    const enum kvr_status status = kvr__hash_shape(hash, &a->shape, err);
+    hash_tiles(hash, c, n);
+    for (uint32_t l = 0; l < a->shape.n_layer; l++)
+        for (int i = 0; i < KVR_N_ARRAY; i++)
+            if (c->arrays[l][i].rows != 0)
+                kvr__hash_array(hash, c->arrays[l][i].rows, n,
+                                c->arrays[l][i].data, c->arrays[l][i].capacity);
+    if (t->n != 0) {
+        memcpy(offset + 1, t->text_end, n * sizeof *offset);
+        const struct kvr_trace_tokens tokens = {
+            .id = t->id,
+            .logprob = t->logprob,
+            .class_of = t->class_of,
+            .text = t->text.data,
+            .text_offset = t->has_text ? offset : NULL};
+        kvr__hash_tokens(hash, n, &tokens);
+    }
+    kvr_hash_text(hash, a->hash);
+    kvr_hash_free(hash);
+    free(offset);
+    return status;
+}
+
+static enum kvr_status write_file(struct assembly *a, struct kvr_error *err)
+{
+    struct kvr_error closing = {0};
+
+    enum kvr_status status = kvr__sink_create(&a->sink, &a->file, a->path, err);
+    if (status != KVR_OK)
+        return status;
+    status = kvr__assemble_head(a, err);
+    if (status == KVR_OK)
+        status = kvr__assemble_layers(a, err);
+    const enum kvr_status closed = kvr__sink_close(&a->sink, a->file, &closing);
+    if (status == KVR_OK && closed != KVR_OK && err != NULL)
+        *err = closing;
+    return status == KVR_OK ? closed : status;
+}
+
+static enum kvr_status move_into_place(const char *temporary, const char *path,
+                                       bool force, struct kvr_error *err)
+{
+    if (!force && kvr_file_exists(path))
+        return kvr_fail(err, KVR_ERR_EXISTS,
+                        "%s: exists; --force overwrites it", path);
+    if (rename(temporary, path) != 0)
+        return kvr_fail(err, KVR_ERR_IO, "%s: cannot be renamed into place: %s",
+                        path, strerror(errno));
+    return kvr_sync_folder(path, err);
+}
+
+static enum kvr_status check_space(const struct assembly *a, const char *path,
+                                   struct kvr_error *err)
+{
+    const uint64_t room = kvr_free_space(path);
+    uint64_t need = 0;
+    char text[2][32];
+
+    for (size_t i = 0; i < a->content->n_tile; i++)
+        need += a->content->tiles[i].size;
+    if (need <= room)
+        return KVR_OK;
+    kvr_format_bytes(text[0], need);
+    kvr_format_bytes(text[1], room);
+    return kvr_fail(err, KVR_ERR_IO,
+                    "%s: %s: %s to write, %s free (0 bytes written)", path,
+                    strerror(ENOSPC), text[0], text[1]);
+}
+
+enum kvr_status kvr__assemble(struct content *content, int fd, const char *path,
+                              bool force, struct kvr_error *err)
+{
+    struct assembly a = {
+        .content = content, .shape = content->box->shape, .fd = fd};
+    char *temporary = kvr__path_with(path, ".part.tmp");
+
+    if (temporary == NULL)
+        return kvr_no_memory(err, "a path", strlen(path));
+    a.path = temporary;
+    a.shape.n_token = content->n_step;
+    if (a.shape.prompt_len > content->n_step)
+        a.shape.prompt_len = content->n_step;
+    kvr__content_sort(content);
+    enum kvr_status status = check_tiles(content, path, err);
+    if (status == KVR_OK && content->n_step == 0)
+        status =
+            kvr_fail(err, KVR_ERR_NOTHING, "%s: no step was committed", path);
+    if (status == KVR_OK)
+        status = check_space(&a, path, err);
+    if (status == KVR_OK)
+        status = kvr__codec_new(&a.codec, content->level, err);
+    if (status == KVR_OK)
+        status = hash_content(&a, err);
+    if (status == KVR_OK) {
+        status = write_file(&a, err);
+        if (status == KVR_OK)
+            status = move_into_place(temporary, path, force, err);
+        if (status != KVR_OK)
+            unlink(temporary);
+    }
+    kvr__codec_free(a.codec);
+    free(a.buffer);
+    free(temporary);
+    return status;
+}

@@ -1,0 +1,279 @@
+/* commit.c -- what a commit appends: full tiles, the rows of open tiles,
+ * arrays, tokens, and the record that makes them count.
+ * SPDX-License-Identifier: GPL-3.0-or-later */
+#include "writer.h"
+
+#include "kvr_memory.h"
+#include "kvr_parallel.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Rows of open tiles are read again only after a kill: speed over size. */
+enum { ROWS_LEVEL = 1 };
+
+static enum kvr_status check_heads(const struct kvr_writer *w, uint32_t n_step,
+                                   struct kvr_error *err)
+{
+    const struct content *c = w->content;
+
+    for (uint32_t s = 0; s < c->n_slot; s++) {
+        const struct head_rows *head = &c->heads[s];
+        const uint32_t l = kvr__content_layer(c, s);
+        if (head->n_row < n_step || head->n_tiled > n_step)
+            return kvr_fail(err, KVR_ERR_INPUT,
+                            "%s: commit of %u steps: stored layer %u head %u "
+                            "has %u rows",
+                            w->path, n_step, l, s - c->first_slot[l],
+                            head->n_row);
+    }
+    return KVR_OK;
+}
+
+static enum kvr_status check_rest(const struct kvr_writer *w, uint32_t n_step,
+                                  struct kvr_error *err)
+{
+    const struct content *c = w->content;
+    const struct kvr_trace_shape *shape = &c->box->shape;
+
+    for (uint32_t l = 0; l < shape->n_layer; l++)
+        for (int a = 0; a < KVR_N_ARRAY; a++)
+            if (c->arrays[l][a].rows != 0 && c->arrays[l][a].n_token < n_step)
+                return kvr_fail(err, KVR_ERR_INPUT,
+                                "%s: commit of %u steps: layer %u: %s has %u",
+                                w->path, n_step, shape->layers[l].layer,
+                                kvr_array_name((enum kvr_array)a),
+                                c->arrays[l][a].n_token);
+    if (c->tokens.n != 0 && c->tokens.n < n_step)
+        return kvr_fail(err, KVR_ERR_INPUT, "%s: commit of %u steps: %u tokens",
+                        w->path, n_step, c->tokens.n);
+    if (shape->prompt_len == 0)
+        return kvr_fail(err, KVR_ERR_INPUT, "%s: prompt length 0", w->path);
+    for (uint32_t l = 0; l < shape->n_layer; l++)
+        if (shape->layers[l].mask == KVR_MASK_NONE && n_step != shape->n_token)
+            return kvr_fail(err, KVR_ERR_INPUT,
+                            "%s: commit of %u of %u steps: a trace without a "
+                            "causal mask is committed whole",
+                            w->path, n_step, shape->n_token);
+    if (n_step < c->n_step || n_step > shape->n_token)
+        return kvr_fail(err, KVR_ERR_INPUT,
+                        "%s: commit of %u steps after %u, at most %u", w->path,
+                        n_step, c->n_step, shape->n_token);
+    return KVR_OK;
+}
+
+/* row_mass from the rows themselves, where the caller gives none. */
+static enum kvr_status add_mass(struct kvr_writer *w, uint32_t n_step,
+                                struct kvr_error *err)
+{
+    struct content *c = w->content;
+
+    for (uint32_t l = 0; l < c->box->shape.n_layer; l++) {
+        const uint32_t n_head = c->box->shape.layers[l].n_head;
+        struct array_data *a = &c->arrays[l][KVR_ROW_MASS];
+        const uint32_t first = a->n_token;
+        if (w->mass_given[l] || n_step == first)
+            continue;
+        const enum kvr_status status = kvr__content_array(
+            c, l, KVR_ROW_MASS, n_head, first, n_step - first, err);
+        if (status != KVR_OK)
+            return status;
+        for (uint32_t h = 0; h < n_head; h++)
+            memcpy(a->data + (size_t)h * a->capacity + first,
+                   w->mass[c->first_slot[l] + h].value + first,
+                   (n_step - first) * sizeof(float));
+    }
+    return KVR_OK;
+}
+
+struct close_job {
+    struct kvr_writer *writer;
+    uint32_t *slots;
+};
+
+static enum kvr_status close_one(uint32_t item, uint32_t worker, void *ud,
+                                 struct kvr_error *err)
+{
+    struct close_job *job = ud;
+
+    (void)worker;
+    return kvr__writer_close_tile(job->writer, job->slots[item], err);
+}
+
+static enum kvr_status close_full(struct kvr_writer *w, uint32_t n_step,
+                                  struct kvr_error *err)
+{
+    struct content *c = w->content;
+    uint32_t n = 0;
+    struct close_job job = {.writer = w,
+                            .slots = kvr_calloc(c->n_slot, sizeof(uint32_t))};
+
+    if (job.slots == NULL)
+        return kvr_no_memory(err, "a list of heads", c->n_slot * 4u);
+    for (uint32_t s = 0; s < c->n_slot; s++)
+        if (c->heads[s].n_tiled + KVR_TILE_ROWS <= n_step &&
+            c->heads[s].n_row - c->heads[s].n_tiled == KVR_TILE_ROWS)
+            job.slots[n++] = s;
+    const enum kvr_status status =
+        kvr_parallel_for(n, w->options.threads, close_one, &job, err);
+    free(job.slots);
+    return status;
+}
+
+static void gather_rows(struct bytes *out, struct content *c, uint32_t first,
+                        uint32_t n_step)
+{
+    for (uint32_t s = 0; s < c->n_slot; s++)
+        for (uint32_t row = first; row < n_step; row++) {
+            const uint8_t *from = kvr__content_row(c, s, row);
+            if (from == NULL)
+                out->failed = true;
+            else
+                kvr__put(out, from, kvr__content_row_size(c, s, row));
+        }
+}
+
+/* Rows first..n_step-1 of all open tiles, shuffled and deflated. */
+static enum kvr_status write_rows(struct kvr_writer *w, uint32_t n_step,
+                                  struct kvr_error *err)
+{
+    struct content *c = w->content;
+    const uint32_t start = n_step / KVR_TILE_ROWS * KVR_TILE_ROWS;
+    const uint32_t first = c->n_step > start ? c->n_step : start;
+    const size_t item = kvr__dtype_size(c->box->shape.dtype);
+    struct bytes plain = {0};
+    struct codec *codec = NULL;
+    const uint8_t *packed;
+    size_t size;
+
+    if (first >= n_step)
+        return KVR_OK;
+    enum kvr_status status = kvr__codec_new(&codec, ROWS_LEVEL, err);
+    if (status != KVR_OK)
+        return status;
+    gather_rows(&plain, c, first, n_step);
+    if (plain.failed)
+        status = kvr_no_memory(err, "the rows of a step", plain.n);
+    else
+        status = kvr__codec_pack(codec, &packed, &size, plain.data,
+                                 plain.n / item, item, err);
+    if (status == KVR_OK) {
+        const struct journal_record record = {.type = JOURNAL_ROWS,
+                                              .a = first,
+                                              .b = n_step - first,
+                                              .size = size};
+        status = kvr__journal_append(w->journal, &record, packed, NULL, err);
+    }
+    free(plain.data);
+    kvr__codec_free(codec);
+    return status;
+}
+
+static enum kvr_status append_bytes(struct kvr_writer *w,
+                                    struct journal_record record,
+                                    struct bytes *payload,
+                                    struct kvr_error *err)
+{
+    enum kvr_status status;
+
+    if (payload->failed) {
+        status = kvr_no_memory(err, "a journal record", payload->n);
+    } else {
+        record.size = payload->n;
+        status =
+            kvr__journal_append(w->journal, &record, payload->data, NULL, err);
+    }
+    free(payload->data);
+    return status;
+}
+
+static enum kvr_status write_array(struct kvr_writer *w, uint32_t layer,
+                                   int array, uint32_t n_step,
+                                   struct kvr_error *err)
+{
+    const struct array_data *a = &w->content->arrays[layer][array];
+    const uint32_t first = w->array_written[layer][array];
+    const struct journal_record record = {.type = JOURNAL_ARRAY,
+                                          .a = layer,
+                                          .b = (uint32_t)array,
+                                          .c = first,
+                                          .d = n_step - first};
+    struct bytes payload = {0};
+
+    if (a->rows == 0 || first >= n_step)
+        return KVR_OK;
+    kvr__put_u32(&payload, a->rows);
+    for (uint32_t r = 0; r < a->rows; r++)
+        kvr__put(&payload, a->data + (size_t)r * a->capacity + first,
+                 (n_step - first) * sizeof *a->data);
+    w->array_written[layer][array] = n_step;
+    return append_bytes(w, record, &payload, err);
+}
+
+static enum kvr_status write_tokens(struct kvr_writer *w, uint32_t n_step,
+                                    struct kvr_error *err)
+{
+    const struct token_data *t = &w->content->tokens;
+    const struct journal_record record = {.type = JOURNAL_TOKENS,
+                                          .a = w->tokens_written,
+                                          .b = n_step - w->tokens_written,
+                                          .c = t->has_text};
+    struct bytes payload = {0};
+
+    if (t->n == 0 || w->tokens_written >= n_step)
+        return KVR_OK;
+    for (uint32_t i = w->tokens_written; i < n_step; i++) {
+        const uint32_t from = i > 0 ? t->text_end[i - 1] : 0;
+        const uint32_t size = t->text_end[i] - from;
+        kvr__put_u32(&payload, (uint32_t)t->id[i]);
+        kvr__put(&payload, &t->logprob[i], sizeof t->logprob[i]);
+        kvr__put_u32(&payload, t->class_of[i]);
+        kvr__put_u32(&payload, size);
+        kvr__put(&payload, size > 0 ? t->text.data + from : NULL, size);
+    }
+    w->tokens_written = n_step;
+    return append_bytes(w, record, &payload, err);
+}
+
+static enum kvr_status write_all(struct kvr_writer *w, uint32_t n_step,
+                                 struct kvr_error *err)
+{
+    const struct kvr_trace_shape *shape = &w->content->box->shape;
+
+    enum kvr_status status = close_full(w, n_step, err);
+    if (status == KVR_OK)
+        status = write_rows(w, n_step, err);
+    for (uint32_t l = 0; l < shape->n_layer; l++)
+        for (int a = 0; status == KVR_OK && a < KVR_N_ARRAY; a++)
+            status = write_array(w, l, a, n_step, err);
+    if (status == KVR_OK)
+        status = write_tokens(w, n_step, err);
+    if (status != KVR_OK)
+        return status;
+    const struct journal_record record = {
+        .type = JOURNAL_COMMIT, .a = n_step, .b = shape->prompt_len};
+    status = kvr__journal_append(w->journal, &record, NULL, NULL, err);
+    if (status == KVR_OK && w->options.sync)
+        status = kvr__journal_sync(w->journal, err);
+    return status;
+}
+
+enum kvr_status kvr_writer_commit(struct kvr_writer *w, uint32_t n_step,
+                                  struct kvr_error *err)
+{
+    enum kvr_status status = kvr__writer_state(w, err);
+
+    if (status == KVR_OK)
+        status = check_heads(w, n_step, err);
+    if (status == KVR_OK)
+        status = add_mass(w, n_step, err);
+    if (status == KVR_OK)
+        status = check_rest(w, n_step, err);
+    if (status != KVR_OK)
+        return status;
+    status = write_all(w, n_step, err);
+    if (status != KVR_OK)
+        return kvr__writer_failed(w, status, err);
+    w->content->n_step = n_step;
+    return KVR_OK;
+}
