@@ -139,7 +139,7 @@ static enum kvr_status cut(struct kvr_cutter *cutter, size_t level,
 
     if (size == 0)
         return KVR_OK;
-    if (level == cutter->n)
+    if (level >= MAX_PATTERNS || level == cutter->n)
         return fn(ud, text, size, err);
     while (at < size && status == KVR_OK) {
         const int found =
