@@ -32,9 +32,9 @@ bool kvr_optimum_bytes(uint64_t *costs, uint64_t *solver,
         return false;
     const uint64_t stride = whole_blocks(problem->n_token);
     const uint64_t rows = problem->n_token - problem->prompt_len;
-    /* Vectors of the solver: some ten doubles a token, and one minimum for
-     * each row and block. */
-    const uint64_t small = 128 * stride;
+    /* Vectors of the solver: some ten doubles a token, a few for each row,
+     * and one minimum for each row and block. */
+    const uint64_t small = 128 * stride + 128 * rows;
     uint64_t cells, square, minima, sum;
 
     if (!kvr_mul_u64(&cells, stride, rows) ||

@@ -26,6 +26,7 @@
 
 enum {
     SOURCE = -1,
+    LINE = 8,  /* doubles in a cache line */
     GROUP = 8, /* columns looked at together; divides KVR__BLOCK */
 };
 
@@ -38,18 +39,21 @@ struct reach {
 
 struct kvr__solver {
     uint32_t n_token, first; /* T, P */
-    size_t stride, n_block, n_row;
+    size_t n_column;         /* T rounded up to whole blocks */
+    size_t stride; /* of cost: a cache line more, or equal columns of all
+                    * rows would fall into one cache set */
+    size_t n_block, n_row;
     kvr__pass_fn pass;
     size_t n_matched; /* columns 0..n_matched-1 have a slot */
     double *cost;     /* [n_row][stride], columns permuted */
     double *row_low;  /* [n_row] least cost of a free column, */
     double *low;      /* [n_row][n_block] and of those in each block */
-    uint32_t *token;  /* [stride] which token a column is */
-    uint32_t *slot;   /* [stride] step of a matched column */
-    double *rent;     /* [stride] w; KVR__FORBIDDEN for free columns */
+    uint32_t *token;  /* [n_column] which token a column is */
+    uint32_t *slot;   /* [n_column] step of a matched column */
+    double *rent;     /* [n_column] w; KVR__FORBIDDEN for free columns */
     double *price;    /* [n_row] u */
     /* Of the path in progress: */
-    double *label, *closed, *via; /* [stride] */
+    double *label, *closed, *via; /* [n_column] */
     double *open;                 /* [n_block] */
     double *scanned;              /* [n_row] least base it was scanned with */
     double *rise;                 /* [n_row] */
@@ -112,13 +116,13 @@ static bool allocate(struct kvr__solver *s)
     s->price = kvr_calloc(s->n_row, real);
     s->scanned = kvr_calloc(s->n_row, real);
     s->rise = kvr_calloc(s->n_row, real);
-    s->rent = kvr_aligned_calloc(s->stride, real);
-    s->label = kvr_aligned_calloc(s->stride, real);
-    s->closed = kvr_aligned_calloc(s->stride, real);
-    s->via = kvr_aligned_calloc(s->stride, real);
+    s->rent = kvr_aligned_calloc(s->n_column, real);
+    s->label = kvr_aligned_calloc(s->n_column, real);
+    s->closed = kvr_aligned_calloc(s->n_column, real);
+    s->via = kvr_aligned_calloc(s->n_column, real);
     s->open = kvr_aligned_calloc(s->n_block, real);
-    s->token = kvr_calloc(s->stride, sizeof *s->token);
-    s->slot = kvr_calloc(s->stride, sizeof *s->slot);
+    s->token = kvr_calloc(s->n_column, sizeof *s->token);
+    s->slot = kvr_calloc(s->n_column, sizeof *s->slot);
     return s->cost && s->low && s->row_low && s->price && s->scanned &&
            s->rise && s->rent && s->label && s->closed && s->via && s->open &&
            s->token && s->slot;
@@ -136,8 +140,9 @@ enum kvr_status kvr__solver_new(struct kvr__solver **out,
         return kvr_no_memory(err, "optimum", sizeof *s);
     s->n_token = costs->problem.n_token;
     s->first = costs->problem.prompt_len;
-    s->stride = costs->stride;
-    s->n_block = s->stride / KVR__BLOCK;
+    s->n_column = costs->stride;
+    s->stride = s->n_column + LINE;
+    s->n_block = s->n_column / KVR__BLOCK;
     s->n_row = s->n_token - s->first;
     s->pass = kvr__optimum_pass();
     s->width = 1;
@@ -145,15 +150,16 @@ enum kvr_status kvr__solver_new(struct kvr__solver **out,
         kvr__solver_free(s);
         return kvr_no_memory(err, "optimum solver", (size_t)bytes);
     }
-    memcpy(s->cost, costs->cost, s->n_row * s->stride * sizeof *s->cost);
     for (size_t r = 0; r < s->n_row; r++) {
         double *low = s->low + r * s->n_block;
+        memcpy(s->cost + r * s->stride, costs->cost + r * costs->stride,
+               s->n_column * sizeof *s->cost);
         for (size_t b = 0; b < s->n_block; b++)
             low[b] =
                 least(s->cost + r * s->stride + b * KVR__BLOCK, KVR__BLOCK);
         s->row_low[r] = least(low, s->n_block);
     }
-    for (size_t i = 0; i < s->stride; i++) {
+    for (size_t i = 0; i < s->n_column; i++) {
         s->token[i] = (uint32_t)i;
         s->rent[i] = KVR__FORBIDDEN;
     }
@@ -449,7 +455,7 @@ void kvr__solver_read(const struct kvr__solver *s, uint32_t *evict,
 {
     for (uint32_t t = 0; t < s->n_token; t++)
         price[t] = t < s->first ? 0 : (int64_t)s->price[t - s->first];
-    for (size_t i = 0; i < s->stride; i++) {
+    for (size_t i = 0; i < s->n_column; i++) {
         const uint32_t token = s->token[i];
         const bool matched = i < s->n_matched;
         if (token >= s->n_token)
