@@ -82,6 +82,7 @@ struct cli_report {
     json_t *traces;                 /* list, or NULL */
     json_t *settings;               /* object */
     json_t *results;                /* list of objects */
+    json_t *csv_rows;               /* flat rows for the CSV; NULL: results */
     const struct cli_column *columns; /* path NULL ends */
     const char *const *lines;       /* text after the table, NULL ends */
 };
@@ -104,5 +105,8 @@ json_t *cli_trace_json(const struct kvr_trace *trace);
 
 /* The program's command line, for provenance. */
 const char *cli_command_line(void);
+
+/* Follows a path of names with dots; NULL where something is missing. */
+const json_t *cli_field(const json_t *item, const char *path);
 
 #endif

@@ -1,1 +1,105 @@
-int main(void) { return 0; }
+/* main.c -- kvreplay: the table of commands.
+ *
+ * A command is one file cmd_*.c and one row of commands.def; usage is printed
+ * from the rows.
+ * SPDX-License-Identifier: GPL-3.0-or-later */
+#include "cli.h"
+
+#include "kvr_isa.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define COMMAND(symbol) extern const struct cli_command symbol;
+#include "commands.def"
+#undef COMMAND
+
+static const struct cli_command *const commands[] = {
+#define COMMAND(symbol) &symbol,
+#include "commands.def"
+#undef COMMAND
+};
+
+enum { N_COMMAND = sizeof commands / sizeof commands[0] };
+
+static char command_line[4096];
+
+const char *cli_command_line(void)
+{
+    return command_line;
+}
+
+static void keep_command_line(int argc, char **argv)
+{
+    size_t used = 0;
+
+    for (int i = 0; i < argc; i++) {
+        const int n = snprintf(command_line + used,
+                               sizeof command_line - used, "%s%s",
+                               i == 0 ? "" : " ",
+                               i == 0 ? "kvreplay" : argv[i]);
+        if (n < 0 || (size_t)n >= sizeof command_line - used)
+            break;
+        used += (size_t)n;
+    }
+}
+
+static void print_overview(FILE *out)
+{
+    const char *group = "";
+
+    fputs("usage: kvreplay COMMAND [options]   "
+          "(kvreplay COMMAND --help for each)\n",
+          out);
+    for (size_t i = 0; i < N_COMMAND; i++) {
+        if (strcmp(group, commands[i]->group) != 0) {
+            group = commands[i]->group;
+            fprintf(out, "\n%s\n", group);
+        }
+        fprintf(out, "  %-12s %s\n", commands[i]->name,
+                commands[i]->summary);
+    }
+}
+
+static int run(const struct cli_command *command, int argc, char **argv)
+{
+    struct kvr_error err = {0};
+    enum kvr_status status = kvr_isa_init(&err);
+
+    if (status == KVR_OK)
+        status = command->run(command, argc, argv, &err);
+    if (status != KVR_OK && err.message[0] != '\0')
+        fprintf(stderr, "kvreplay: %s\n", err.message);
+    else if (status != KVR_OK && status != KVR_ERR_NO)
+        fprintf(stderr, "kvreplay: %s\n", kvr_status_text(status));
+    return kvr_status_exit_code(status);
+}
+
+int main(int argc, char **argv)
+{
+    /* A file-size limit must be an error of write(), not a kill. */
+    signal(SIGXFSZ, SIG_IGN);
+    keep_command_line(argc, argv);
+    if (argc < 2) {
+        print_overview(stderr);
+        return 2;
+    }
+    if (strcmp(argv[1], "--version") == 0) {
+        puts("kvreplay " KVREPLAY_VERSION);
+        return 0;
+    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
+        strcmp(argv[1], "help") == 0) {
+        print_overview(stdout);
+        return 0;
+    }
+    for (size_t i = 0; i < N_COMMAND; i++)
+        if (strcmp(argv[1], commands[i]->name) == 0)
+            return run(commands[i], argc - 2, argv + 2);
+    fprintf(stderr,
+            "kvreplay: unknown command '%s'; kvreplay help lists them\n",
+            argv[1]);
+    return 2;
+}

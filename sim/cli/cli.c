@@ -1,0 +1,187 @@
+/* cli.c -- options, progress and provenance that all commands share.
+ * SPDX-License-Identifier: GPL-3.0-or-later */
+#include "cli.h"
+
+#include "kvr_log.h"
+#include "kvr_memory.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define FIELD(member) offsetof(struct cli_common, member)
+
+const struct kvr_option cli_common_options[] = {
+    {.name = "threads", .type = KVR_OPTION_U32, .offset = FIELD(threads),
+     .argument = "N", .min = 1, .max = 1024,
+     .help = "worker threads (default: one per processor)"},
+    {.name = "memory", .type = KVR_OPTION_BYTES, .offset = FIELD(memory),
+     .argument = "SIZE",
+     .help = "refuse to use more (default: half of the machine's)"},
+    {.name = "seed", .type = KVR_OPTION_U64, .offset = FIELD(seed),
+     .argument = "N", .help = "seed of everything random (default 0)"},
+    {.name = "format", .type = KVR_OPTION_CHOICE, .offset = FIELD(format),
+     .choices = "table|csv|json", .help = "what is printed (default table)"},
+    {.name = "output", .letter = 'o', .type = KVR_OPTION_TEXT,
+     .offset = FIELD(output), .argument = "FILE",
+     .help = "write there instead of standard output"},
+    {.name = "layers", .type = KVR_OPTION_TEXT, .offset = FIELD(layers),
+     .argument = "LIST", .help = "only these layers: 0,4-7"},
+    {.name = "heads", .type = KVR_OPTION_TEXT, .offset = FIELD(heads),
+     .argument = "LIST", .help = "only these heads"},
+    {.name = "force", .type = KVR_OPTION_FLAG, .offset = FIELD(force),
+     .help = "overwrite an existing output"},
+    {.name = "no-provenance", .type = KVR_OPTION_FLAG,
+     .offset = FIELD(no_provenance),
+     .help = "leave out version, time and command line"},
+    {.name = "quiet", .letter = 'q', .type = KVR_OPTION_FLAG,
+     .offset = FIELD(quiet), .help = "warnings only on standard error"},
+    {.name = "verbose", .letter = 'v', .type = KVR_OPTION_FLAG,
+     .offset = FIELD(verbose), .help = "more on standard error"},
+    {.name = "help", .letter = 'h', .type = KVR_OPTION_FLAG,
+     .offset = FIELD(help), .help = "this text"},
+    {.name = NULL},
+};
+
+static enum kvr_log_level shown = KVR_LOG_NOTE;
+
+static void print_line(enum kvr_log_level level, const char *line, void *ud)
+{
+    (void)ud;
+    if (level <= shown)
+        fprintf(stderr, "kvreplay: %s%s\n",
+                level == KVR_LOG_WARNING ? "warning: " : "", line);
+}
+
+static void rows_of(const struct cli_command *self,
+                    const struct kvr_option *rows[3])
+{
+    size_t n = 0;
+
+    if (self->options != NULL)
+        rows[n++] = self->options;
+    rows[n++] = cli_common_options;
+    rows[n] = NULL;
+}
+
+static void print_usage(const struct cli_command *self,
+                        const struct kvr_option *const *rows)
+{
+    printf("usage: kvreplay %s %s [options]\n\n%s\n\n", self->name,
+           self->operands, self->summary);
+    kvr_options_print(rows, stdout);
+}
+
+static enum kvr_status count(const struct cli_command *self, size_t n,
+                             size_t least, size_t most,
+                             struct kvr_error *err)
+{
+    if (n < least)
+        return kvr_fail(err, KVR_ERR_USAGE,
+                        "%s: expected %s; kvreplay %s --help shows how",
+                        self->name, self->operands, self->name);
+    if (n > most)
+        return kvr_fail(err, KVR_ERR_USAGE,
+                        "%s: %zu operands, expected at most %zu", self->name,
+                        n, most);
+    return KVR_OK;
+}
+
+enum kvr_status cli_parse(const struct cli_command *self, int argc,
+                          char **argv, void *options, const char ***operands,
+                          size_t *n_operand, size_t least, size_t most,
+                          bool *done, struct kvr_error *err)
+{
+    const struct kvr_option *rows[3];
+    const struct cli_common *common = options;
+
+    rows_of(self, rows);
+    *done = false;
+    *operands = kvr_calloc((size_t)argc + 1, sizeof **operands);
+    if (*operands == NULL)
+        return kvr_no_memory(err, "operands", (size_t)argc);
+    enum kvr_status status = kvr_options_parse(rows, argc, argv, options,
+                                               *operands, n_operand, err);
+    if (status == KVR_OK && common->help) {
+        print_usage(self, rows);
+        *done = true;
+        return KVR_OK;
+    }
+    if (status == KVR_OK)
+        status = count(self, *n_operand, least, most, err);
+    if (common->verbose)
+        shown = KVR_LOG_DETAIL;
+    if (common->quiet)
+        shown = KVR_LOG_WARNING;
+    kvr_log_set_sink(print_line, NULL);
+    return status;
+}
+
+void cli_parse_free(const struct cli_command *self, void *options,
+                    const char **operands)
+{
+    const struct kvr_option *rows[3];
+
+    rows_of(self, rows);
+    kvr_options_free(rows, options);
+    free(operands);
+}
+
+uint64_t cli_memory(const struct cli_common *common)
+{
+    if (common->memory != 0)
+        return common->memory;
+    const uint64_t all = kvr_physical_memory();
+    return all != 0 ? all / 2 : UINT64_MAX;
+}
+
+static double seconds(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+void cli_progress(const struct cli_common *common, const char *what,
+                  uint64_t done, uint64_t total)
+{
+    static double start, last;
+    const double now = seconds();
+
+    if (common->quiet || !isatty(STDERR_FILENO) || total == 0)
+        return;
+    if (done == 0 || start == 0) {
+        start = now;
+        last = 0;
+    }
+    if (done < total && now - last < 0.2)
+        return;
+    last = now;
+    const double took = now - start;
+    const double rate = took > 0 ? (double)done / took : 0;
+    const double left = rate > 0 ? (double)(total - done) / rate : 0;
+    fprintf(stderr, "\r%s %llu/%llu, %.1f/s, %.0f s left ", what,
+            (unsigned long long)done, (unsigned long long)total, rate, left);
+    if (done >= total) {
+        fputs("\n", stderr);
+        start = 0;
+    }
+    fflush(stderr);
+}
+
+json_t *cli_trace_json(const struct kvr_trace *trace)
+{
+    const struct kvr_trace_shape *shape = kvr_trace_shape(trace);
+    const struct kvr_trace_facts *facts = kvr_trace_facts(trace);
+
+    return json_pack("{s:s, s:s, s:s?, s:I, s:I, s:I, s:I, s:I}", "path",
+                     kvr_trace_path(trace), "hash", facts->hash, "model",
+                     shape->model_name, "n_layer", (json_int_t)shape->n_layer,
+                     "n_head", (json_int_t)shape->n_head, "n_kv_head",
+                     (json_int_t)shape->n_kv_head, "n_token",
+                     (json_int_t)shape->n_token, "prompt_len",
+                     (json_int_t)shape->prompt_len);
+}

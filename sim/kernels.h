@@ -1,0 +1,73 @@
+/* kernels.h -- the reductions of a replay step, one set per instruction set.
+ *
+ * Private to sim. All sets give the same bits: sums run over 32 fixed lanes
+ * (lane = position mod 32), a minimum has the same value in any order.
+ * Lengths are multiples of 64, arrays are 64-byte aligned.
+ * SPDX-License-Identifier: GPL-3.0-or-later */
+#ifndef KERNELS_H
+#define KERNELS_H
+
+#include "kvr_isa.h"
+#include "kvr_policy.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* What is found at the bottom of a ranking. */
+struct lowest {
+    kvr_real low;    /* +inf: no candidate is finite */
+    uint32_t oldest; /* of those that are lowest */
+    uint32_t n;      /* how many are */
+};
+
+/* Counts over sets of positions. */
+struct overlap {
+    uint32_t over;     /* positions above the B-th weight */
+    uint32_t ties;     /* residents that equal it */
+    uint32_t at_least; /* residents that reach it */
+    uint32_t accessed; /* residents that the row accessed */
+};
+
+struct kernels {
+    /* Masked sums of one row: *sum in kvr_real over 32 lanes, and the return
+     * value exactly, in units: the sum of loss[i] * scale over residents,
+     * each a whole number (float build; plain double sum in the double
+     * build). */
+    double (*mass)(const int32_t *resident, const kvr_real *row,
+                   const kvr_real *loss, kvr_real scale, uint32_t n,
+                   kvr_real *sum);
+    /* out = (row[0]*by[0] + row[1]*by[1] + ..) * last, heads in order. */
+    void (*weigh)(kvr_real *out, const kvr_real *const *row,
+                  const kvr_real *by, uint32_t n_row, kvr_real last,
+                  uint32_t n);
+    /* out = max over rows of row*by. */
+    void (*weigh_max)(kvr_real *out, const kvr_real *const *row,
+                      const kvr_real *by, uint32_t n_row, uint32_t n);
+    /* Lowest resident score in [first, end). */
+    struct lowest (*lowest)(const kvr_real *score, const int32_t *resident,
+                            uint32_t first, uint32_t end);
+    /* The same among those whose score equals `low`, by second. */
+    struct lowest (*lowest_second)(const kvr_real *score, kvr_real low,
+                                   const kvr_real *second,
+                                   const int32_t *resident, uint32_t first,
+                                   uint32_t end);
+    /* out[i] = -1 where weight > least (or >=, if inclusive), else 0. */
+    void (*above)(int32_t *out, const kvr_real *weight, kvr_real least,
+                  int inclusive, uint32_t n);
+    /* out[i] += row[i] * scale, rounded to whole units. */
+    void (*add_units)(double *out, const kvr_real *row, double scale,
+                      uint32_t n);
+    /* Counts `words` words of sets, and leaves in gone[] what is over but not
+     * resident. */
+    struct overlap (*overlap)(const uint64_t *over, const uint64_t *at_least,
+                              const uint64_t *accessed,
+                              const uint64_t *resident, uint64_t *gone,
+                              uint32_t words);
+    /* Bit i of out is value[i] > least (or >=). */
+    void (*bits_above)(uint64_t *out, const double *value, double least,
+                       int inclusive, uint32_t n);
+};
+
+const struct kernels *kernels_for(enum kvr_isa isa);
+
+#endif
