@@ -1,0 +1,263 @@
+/* import.c -- a dump's rows, checked one by one, into a writer.
+ * SPDX-License-Identifier: GPL-3.0-or-later */
+#include "import.h"
+
+#include "kvr_log.h"
+#include "kvr_memory.h"
+#include "shape.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct import {
+    struct dump dump;
+    const struct kvr_import_options *options;
+    struct kvr_writer *writer; /* NULL: only check */
+    uint32_t n_token;          /* without the padding */
+    double *block;             /* [KVR_TILE_ROWS][n_row] */
+    float *rows;               /* [KVR_TILE_ROWS][n_token] */
+    float *sink;               /* [n_head][n_token] of the layer at hand */
+};
+
+static bool begins_with(const char *path, const void *magic, size_t n)
+{
+    FILE *in = fopen(path, "rb");
+    char first[16];
+
+    if (in == NULL)
+        return false;
+    const bool is = fread(first, 1, n, in) == n && memcmp(first, magic, n) == 0;
+    fclose(in);
+    return is;
+}
+
+static enum kvr_status open_dump(struct dump *dump, const char *path,
+                                 const struct kvr_import_options *options,
+                                 struct kvr_error *err)
+{
+    const size_t n = strlen(path);
+
+    *dump = (struct dump){.path = path};
+    if (begins_with(path, "\x93NUMPY", 6) ||
+        (n > 4 && strcmp(path + n - 4, ".npy") == 0))
+        return kvr__dump_open_npy(dump, options, err);
+    return kvr__dump_open_h5(dump, options, err);
+}
+
+static void close_dump(struct dump *dump)
+{
+    if (dump->close != NULL)
+        dump->close(dump);
+    free(dump->model);
+    dump->model = NULL;
+}
+
+/* One row, its padding cut off, as floats. */
+static enum kvr_status take_row(struct import *im,
+                                const struct row_check *check, uint32_t row,
+                                const double *weight, float *out,
+                                struct kvr_error *err)
+{
+    const uint32_t pad = im->options->pad;
+    double sum;
+
+    const enum kvr_status status =
+        kvr__check_row(check, row, weight, &sum, err);
+    if (status != KVR_OK)
+        return status;
+    for (uint32_t i = 0; i < im->n_token; i++)
+        out[i] = (float)weight[pad + i];
+    im->sink[(size_t)check->head * im->n_token + row - pad] =
+        sum < 1 ? (float)(1 - sum) : 0;
+    return KVR_OK;
+}
+
+static enum kvr_status take_head(struct import *im, uint32_t layer,
+                                 uint32_t head, struct kvr_error *err)
+{
+    const struct row_check check = {.dump = &im->dump,
+                                    .options = im->options,
+                                    .layer = layer,
+                                    .head = head};
+    const uint32_t pad = im->options->pad;
+    enum kvr_status status = KVR_OK;
+
+    for (uint32_t first = 0; status == KVR_OK && first < im->n_token;
+         first += KVR_TILE_ROWS) {
+        const uint32_t left = im->n_token - first;
+        const uint32_t n = left < KVR_TILE_ROWS ? left : KVR_TILE_ROWS;
+        status = im->dump.read(&im->dump, layer, head, pad + first, n,
+                               im->block, err);
+        for (uint32_t r = 0; status == KVR_OK && r < n; r++)
+            status = take_row(im, &check, pad + first + r,
+                              im->block + (size_t)r * im->dump.n_row,
+                              im->rows + (size_t)r * im->n_token, err);
+        if (status == KVR_OK && im->writer != NULL)
+            status = kvr_writer_rows(im->writer, layer, head, first, n,
+                                     im->rows, im->n_token, err);
+    }
+    return status;
+}
+
+static enum kvr_status take_rows(struct import *im, struct kvr_error *err)
+{
+    const struct dump *dump = &im->dump;
+    enum kvr_status status = KVR_OK;
+
+    for (uint32_t l = 0; status == KVR_OK && l < dump->n_layer; l++) {
+        for (uint32_t h = 0; status == KVR_OK && h < dump->n_head; h++)
+            status = take_head(im, l, h, err);
+        if (status == KVR_OK && im->writer != NULL && im->options->sink)
+            status =
+                kvr_writer_array(im->writer, l, KVR_SINK_MASS, dump->n_head, 0,
+                                 im->n_token, im->sink, im->n_token, err);
+    }
+    return status;
+}
+
+static enum kvr_status write_rows(struct import *im, const char *to,
+                                  const struct kvr_trace_shape *shape,
+                                  struct kvr_error *err)
+{
+    const struct kvr_writer_options options = {.force = im->options->force,
+                                               .deflate = -1};
+
+    enum kvr_status status =
+        kvr_writer_open(&im->writer, to, shape, &options, err);
+    if (status != KVR_OK)
+        return status;
+    status = take_rows(im, err);
+    if (status == KVR_OK)
+        status = kvr_writer_commit(im->writer, im->n_token, err);
+    if (status != KVR_OK) {
+        kvr_writer_abandon(im->writer);
+        return status;
+    }
+    return kvr_writer_finish(im->writer, err);
+}
+
+static uint32_t kv_heads(const struct import *im)
+{
+    const struct dump *dump = &im->dump;
+
+    if (im->options->n_kv_head != 0)
+        return im->options->n_kv_head;
+    if (dump->n_kv_head != 0)
+        return dump->n_kv_head;
+    kvr_log(KVR_LOG_NOTE,
+            "%s: does not say how heads share keys: taken as %u kv heads, one "
+            "for each head (--n-kv-head)",
+            dump->path, dump->n_head);
+    return dump->n_head;
+}
+
+static enum kvr_status write_trace(struct import *im, const char *to,
+                                   uint32_t prompt_len, struct kvr_error *err)
+{
+    const struct kvr_import_options *o = im->options;
+    const struct dump *dump = &im->dump;
+    struct kvr_layer_shape *layers = kvr_calloc(dump->n_layer, sizeof *layers);
+    const uint32_t n_kv_head = kv_heads(im);
+    enum kvr_dtype dtype = dump->item == 2 ? KVR_F16 : KVR_F32;
+
+    if (layers == NULL)
+        return kvr_no_memory(err, "layers", dump->n_layer * sizeof *layers);
+    if (o->dtype >= 0)
+        dtype = (enum kvr_dtype)o->dtype;
+    for (uint32_t l = 0; l < dump->n_layer; l++)
+        layers[l] = (struct kvr_layer_shape){
+            .layer = l,
+            .n_head = dump->n_head,
+            .n_kv_head = n_kv_head,
+            .mask = o->not_causal ? KVR_MASK_NONE : KVR_MASK_CAUSAL,
+            .kv_source = -1};
+    const struct kvr_trace_shape shape = {.n_layer = dump->n_layer,
+                                          .n_head = dump->n_head,
+                                          .n_kv_head = n_kv_head,
+                                          .n_token = im->n_token,
+                                          .prompt_len = prompt_len,
+                                          .dtype = dtype,
+                                          .source = KVR_SOURCE_IMPORT,
+                                          .layers = layers,
+                                          .cache = "full",
+                                          .writer = o->writer,
+                                          .created = o->created,
+                                          .options = o->options,
+                                          .model_name = dump->model};
+    const enum kvr_status status = write_rows(im, to, &shape, err);
+    free(layers);
+    return status;
+}
+
+static enum kvr_status check_shape(struct import *im, struct kvr_error *err)
+{
+    const struct dump *dump = &im->dump;
+    const uint32_t pad = im->options->pad;
+
+    if (dump->n_row > SHAPE_MAX_TOKENS || dump->n_layer > SHAPE_MAX_LAYERS ||
+        dump->n_head > SHAPE_MAX_HEADS)
+        return kvr_fail(err, KVR_ERR_INPUT,
+                        "%s: %u layers, %u heads, %u rows: at most %d, %d, %d",
+                        dump->path, dump->n_layer, dump->n_head, dump->n_row,
+                        SHAPE_MAX_LAYERS, SHAPE_MAX_HEADS, SHAPE_MAX_TOKENS);
+    if (pad >= dump->n_row)
+        return kvr_fail(err, KVR_ERR_USAGE,
+                        "%s: --pad %u of %u rows leaves nothing", dump->path,
+                        pad, dump->n_row);
+    im->n_token = dump->n_row - pad;
+    im->block =
+        kvr_calloc((size_t)KVR_TILE_ROWS * dump->n_row, sizeof *im->block);
+    im->rows =
+        kvr_calloc((size_t)KVR_TILE_ROWS * im->n_token, sizeof *im->rows);
+    im->sink = kvr_calloc((size_t)dump->n_head * im->n_token, sizeof *im->sink);
+    if (im->block == NULL || im->rows == NULL || im->sink == NULL)
+        return kvr_no_memory(err, "rows",
+                             (size_t)KVR_TILE_ROWS * dump->n_row * 12);
+    return KVR_OK;
+}
+
+/* Without a prompt length nothing can be written; but a dump that is no
+ * attention is refused for that first. */
+static enum kvr_status import_dump(struct import *im, const char *to,
+                                   struct kvr_error *err)
+{
+    const struct kvr_import_options *o = im->options;
+    uint32_t prompt_len = o->prompt_len;
+
+    enum kvr_status status = check_shape(im, err);
+    if (status != KVR_OK)
+        return status;
+    if (prompt_len == 0 && im->dump.prompt_len > o->pad)
+        prompt_len = im->dump.prompt_len - o->pad;
+    if (prompt_len == 0) {
+        status = take_rows(im, err);
+        if (status != KVR_OK)
+            return status;
+        return kvr_fail(err, KVR_ERR_USAGE,
+                        "%s: does not say how long the prompt is: "
+                        "--prompt-len 1..%u",
+                        im->dump.path, im->n_token);
+    }
+    if (prompt_len > im->n_token)
+        return kvr_fail(err, KVR_ERR_USAGE,
+                        "%s: a prompt of %u tokens, but %u rows", im->dump.path,
+                        prompt_len, im->n_token);
+    return write_trace(im, to, prompt_len, err);
+}
+
+enum kvr_status kvr_import(const char *from, const char *to,
+                           const struct kvr_import_options *options,
+                           struct kvr_error *err)
+{
+    struct import im = {.options = options};
+
+    enum kvr_status status = open_dump(&im.dump, from, options, err);
+    if (status == KVR_OK)
+        status = import_dump(&im, to, err);
+    close_dump(&im.dump);
+    free(im.block);
+    free(im.rows);
+    free(im.sink);
+    return status;
+}

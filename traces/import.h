@@ -1,0 +1,65 @@
+/* import.h -- a dump of attention rows, whatever its file.
+ * SPDX-License-Identifier: GPL-3.0-or-later */
+#ifndef IMPORT_H
+#define IMPORT_H
+
+#include "kvr_import.h"
+
+#include <stddef.h>
+
+struct dump {
+    const char *path; /* borrowed */
+    uint32_t n_layer, n_head;
+    uint32_t n_row;      /* queries = keys, padding included */
+    unsigned item;       /* bytes of a source value: 2, 4, 8 */
+    uint32_t prompt_len; /* as the file says; 0: it does not */
+    uint32_t n_kv_head;  /* likewise */
+    char *model;         /* likewise; NULL */
+    /* Rows first..first+n-1 of a head, n_row keys each. */
+    enum kvr_status (*read)(struct dump *dump, uint32_t layer, uint32_t head,
+                            uint32_t first, uint32_t n, double *out,
+                            struct kvr_error *err);
+    void (*close)(struct dump *dump);
+    void *own;
+};
+
+enum kvr_status kvr__dump_open_npy(struct dump *dump,
+                                   const struct kvr_import_options *options,
+                                   struct kvr_error *err);
+enum kvr_status kvr__dump_open_h5(struct dump *dump,
+                                  const struct kvr_import_options *options,
+                                  struct kvr_error *err);
+
+/* ---- axes of one array ---- */
+
+enum axis { AXIS_B, AXIS_L, AXIS_H, AXIS_Q, AXIS_K, N_AXIS };
+
+struct view {
+    int at[N_AXIS];          /* position of an axis, -1: absent */
+    uint64_t extent[N_AXIS]; /* 1 where absent */
+    uint64_t batch;          /* item of axis b */
+};
+
+/* Which axis is which, from the options or the shape. KVR_ERR_USAGE where the
+ * shape is ambiguous. `what` names the array. */
+enum kvr_status kvr__view(struct view *view, int rank, const uint64_t *dims,
+                          const struct kvr_import_options *options,
+                          const char *what, struct kvr_error *err);
+
+/* ---- rows ---- */
+
+struct row_check {
+    struct dump *dump;
+    const struct kvr_import_options *options;
+    uint32_t layer, head;
+};
+
+/* Row `row` of the dump (padding counted), n_row keys. *sum: of its weights. */
+enum kvr_status kvr__check_row(const struct row_check *check, uint32_t row,
+                               const double *weight, double *sum,
+                               struct kvr_error *err);
+
+/* How far a row of n keys may sum from 1, from a source of `item` bytes. */
+double kvr__row_tolerance(unsigned item, uint32_t n);
+
+#endif

@@ -1,0 +1,314 @@
+/* import_npy.c -- NumPy's .npy: one array with its shape in a line of text.
+ *
+ * Format: numpy.lib.format, versions 1 to 3.
+ * SPDX-License-Identifier: GPL-3.0-or-later */
+#include "import.h"
+
+#include "journal.h"
+#include "kvr_file.h"
+#include "kvr_half.h"
+#include "kvr_memory.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { MAX_HEADER = 1 << 16, MAX_RANK = 5 };
+
+struct npy {
+    int fd;
+    uint64_t size;  /* of the file */
+    uint64_t start; /* of the data */
+    int rank;
+    uint64_t dims[MAX_RANK];
+    uint64_t stride[MAX_RANK]; /* bytes */
+    bool fortran, swapped;
+    unsigned item;
+    struct view view;
+    uint8_t *row;   /* one row as stored */
+    uint8_t *whole; /* the file, where a row is not in one piece */
+};
+
+static void close_npy(struct dump *dump)
+{
+    struct npy *npy = dump->own;
+
+    if (npy == NULL)
+        return;
+    if (npy->fd >= 0)
+        close(npy->fd);
+    free(npy->row);
+    free(npy->whole);
+    free(npy);
+    dump->own = NULL;
+}
+
+/* The value of 'key' in the header's dictionary; NULL: not there. */
+static const char *value_of(const char *header, const char *key)
+{
+    char quoted[32];
+
+    snprintf(quoted, sizeof quoted, "'%s':", key);
+    const char *at = strstr(header, quoted);
+    if (at == NULL)
+        return NULL;
+    at += strlen(quoted);
+    while (*at == ' ')
+        at++;
+    return at;
+}
+
+static enum kvr_status parse_type(struct npy *npy, const char *path,
+                                  const char *at, struct kvr_error *err)
+{
+    char type[16] = "";
+    size_t n = 0;
+
+    if (at != NULL && *at == '\'')
+        for (at++; at[n] != '\0' && at[n] != '\'' && n < sizeof type - 1; n++)
+            type[n] = at[n];
+    npy->item = 0;
+    if (n == 3 && type[1] == 'f' && strchr("<>=", type[0]) != NULL &&
+        strchr("248", type[2]) != NULL)
+        npy->item = (unsigned)(type[2] - '0');
+    npy->swapped = type[0] == '>';
+    if (npy->item != 0)
+        return KVR_OK;
+    return kvr_fail(
+        err, KVR_ERR_UNSUPPORTED, "%s: dtype '%s': expected f2, f4 or f8%s",
+        path, type[0] != '\0' ? type : "(not a simple type)",
+        strcmp(type, "<V2") == 0 ? " (bfloat16? save it as float32)" : "");
+}
+
+static enum kvr_status parse_shape(struct npy *npy, const char *path,
+                                   const char *at, struct kvr_error *err)
+{
+    npy->rank = 0;
+    if (at == NULL || *at != '(')
+        return kvr_fail(err, KVR_ERR_INPUT, "%s: the header has no shape",
+                        path);
+    at++;
+    while (*at != ')') {
+        uint64_t value = 0;
+        const char *first = at;
+        for (; isdigit((unsigned char)*at); at++)
+            if (!kvr_mul_u64(&value, value, 10) ||
+                !kvr_add_u64(&value, value, (uint64_t)(*at - '0')))
+                return kvr_fail(err, KVR_ERR_INPUT, "%s: the shape overflows",
+                                path);
+        if (at == first || npy->rank == MAX_RANK)
+            return kvr_fail(err, KVR_ERR_INPUT,
+                            "%s: the shape is not 2 to %d numbers", path,
+                            MAX_RANK);
+        npy->dims[npy->rank++] = value;
+        while (*at == ',' || *at == ' ')
+            at++;
+    }
+    return KVR_OK;
+}
+
+static enum kvr_status parse_header(struct npy *npy, const char *path,
+                                    const char *header, struct kvr_error *err)
+{
+    const char *order = value_of(header, "fortran_order");
+
+    enum kvr_status status =
+        parse_type(npy, path, value_of(header, "descr"), err);
+    if (status == KVR_OK)
+        status = parse_shape(npy, path, value_of(header, "shape"), err);
+    if (status != KVR_OK)
+        return status;
+    npy->fortran = order != NULL && strncmp(order, "True", 4) == 0;
+    if (!npy->fortran && (order == NULL || strncmp(order, "False", 5) != 0))
+        return kvr_fail(err, KVR_ERR_INPUT,
+                        "%s: the header has no fortran_order", path);
+    return KVR_OK;
+}
+
+static enum kvr_status read_header(struct npy *npy, const char *path,
+                                   struct kvr_error *err)
+{
+    uint8_t lead[12] = {0};
+    const size_t n = npy->size < sizeof lead ? (size_t)npy->size : sizeof lead;
+
+    if (n == 0)
+        return kvr_fail(err, KVR_ERR_INPUT, "%s: empty file", path);
+    if (!kvr__pread_all(npy->fd, lead, n, 0))
+        return kvr_fail(err, KVR_ERR_IO, "%s: cannot be read: %s", path,
+                        strerror(errno));
+    if (n < 10 || memcmp(lead, "\x93NUMPY", 6) != 0)
+        return kvr_fail(err, KVR_ERR_INPUT, "%s: not a .npy file", path);
+    if (lead[6] < 1 || lead[6] > 3)
+        return kvr_fail(err, KVR_ERR_UNSUPPORTED,
+                        "%s: .npy version %u.%u: 1 to 3 are read", path,
+                        lead[6], lead[7]);
+    const bool wide = lead[6] > 1;
+    const uint64_t begin = wide ? 12 : 10;
+    const uint64_t size =
+        lead[8] | (uint64_t)lead[9] << 8 |
+        (wide ? (uint64_t)lead[10] << 16 | (uint64_t)lead[11] << 24 : 0);
+    if (size > MAX_HEADER || begin + size > npy->size)
+        return kvr_fail(err, KVR_ERR_INPUT,
+                        "%s: truncated: a header of %llu bytes in a file of "
+                        "%llu",
+                        path, (unsigned long long)size,
+                        (unsigned long long)npy->size);
+    char *header = kvr_calloc(size + 1, 1);
+    if (header == NULL)
+        return kvr_no_memory(err, "a header", size);
+    enum kvr_status status = KVR_OK;
+    if (!kvr__pread_all(npy->fd, header, size, begin))
+        status = kvr_fail(err, KVR_ERR_IO, "%s: cannot be read", path);
+    else
+        status = parse_header(npy, path, header, err);
+    free(header);
+    npy->start = begin + size;
+    return status;
+}
+
+static enum kvr_status check_size(struct npy *npy, const char *path,
+                                  struct kvr_error *err)
+{
+    uint64_t bytes = npy->item;
+
+    for (int i = 0; i < npy->rank; i++) {
+        const int axis = npy->fortran ? i : npy->rank - 1 - i;
+        npy->stride[axis] = bytes;
+        if (!kvr_mul_u64(&bytes, bytes, npy->dims[axis]))
+            return kvr_fail(err, KVR_ERR_INPUT, "%s: its size overflows", path);
+    }
+    if (bytes > npy->size - npy->start)
+        return kvr_fail(err, KVR_ERR_INPUT,
+                        "%s: truncated: the header says %llu bytes of data, "
+                        "the file has %llu",
+                        path, (unsigned long long)bytes,
+                        (unsigned long long)(npy->size - npy->start));
+    return KVR_OK;
+}
+
+static double value_at(const struct npy *npy, const uint8_t *at)
+{
+    uint8_t bytes[8] = {0};
+    double wide;
+    float single;
+    uint16_t half;
+
+    for (unsigned i = 0; i < npy->item; i++)
+        bytes[i] = at[npy->swapped ? npy->item - 1 - i : i];
+    if (npy->item == 2) {
+        memcpy(&half, bytes, sizeof half);
+        return (double)kvr_f16_to_f32(half);
+    }
+    if (npy->item == 4) {
+        memcpy(&single, bytes, sizeof single);
+        return (double)single;
+    }
+    memcpy(&wide, bytes, sizeof wide);
+    return wide;
+}
+
+static uint64_t offset_of(const struct npy *npy, enum axis axis, uint64_t i)
+{
+    const int at = npy->view.at[axis];
+
+    return at >= 0 ? i * npy->stride[at] : 0;
+}
+
+static enum kvr_status read_npy(struct dump *dump, uint32_t layer,
+                                uint32_t head, uint32_t first, uint32_t n,
+                                double *out, struct kvr_error *err)
+{
+    struct npy *npy = dump->own;
+    const uint64_t base = npy->start + offset_of(npy, AXIS_B, npy->view.batch) +
+                          offset_of(npy, AXIS_L, layer) +
+                          offset_of(npy, AXIS_H, head);
+    const size_t step = npy->stride[npy->view.at[AXIS_K]];
+
+    for (uint32_t r = 0; r < n; r++) {
+        const uint64_t at = base + offset_of(npy, AXIS_Q, first + r);
+        const uint8_t *from = npy->row;
+        if (npy->whole != NULL)
+            from = npy->whole + at;
+        else if (!kvr__pread_all(npy->fd, npy->row,
+                                 (size_t)dump->n_row * npy->item, at))
+            return kvr_fail(
+                err, KVR_ERR_IO, "%s: cannot be read: %s", dump->path,
+                errno != 0 ? strerror(errno) : "the file ends before");
+        for (uint32_t key = 0; key < dump->n_row; key++)
+            out[(size_t)r * dump->n_row + key] =
+                value_at(npy, from + key * step);
+    }
+    return KVR_OK;
+}
+
+/* A row in one piece is read alone; otherwise the whole file is held. */
+static enum kvr_status prepare_rows(struct dump *dump, struct npy *npy,
+                                    struct kvr_error *err)
+{
+    size_t size;
+
+    if (npy->stride[npy->view.at[AXIS_K]] == npy->item) {
+        npy->row = kvr_calloc(dump->n_row, npy->item);
+        return npy->row != NULL ? KVR_OK
+                                : kvr_no_memory(err, "a row", dump->n_row);
+    }
+    enum kvr_status status =
+        kvr_file_read(&npy->whole, &size, dump->path, SIZE_MAX / 2, err);
+    if (status == KVR_OK && size < npy->size)
+        status = kvr_fail(err, KVR_ERR_IO, "%s: the file shrank", dump->path);
+    return status;
+}
+
+static enum kvr_status open_npy(struct dump *dump, struct npy *npy,
+                                const struct kvr_import_options *options,
+                                struct kvr_error *err)
+{
+    struct stat st;
+
+    npy->fd = open(dump->path, O_RDONLY | O_CLOEXEC);
+    if (npy->fd < 0 || fstat(npy->fd, &st) != 0)
+        return kvr_fail(err, KVR_ERR_IO, "%s: cannot be opened: %s", dump->path,
+                        strerror(errno));
+    npy->size = (uint64_t)st.st_size;
+    enum kvr_status status = read_header(npy, dump->path, err);
+    if (status == KVR_OK)
+        status = check_size(npy, dump->path, err);
+    if (status == KVR_OK)
+        status = kvr__view(&npy->view, npy->rank, npy->dims, options,
+                           dump->path, err);
+    if (status != KVR_OK)
+        return status;
+    const uint64_t *extent = npy->view.extent;
+    if (extent[AXIS_Q] != extent[AXIS_K] || extent[AXIS_Q] > UINT32_MAX ||
+        extent[AXIS_H] > UINT32_MAX || extent[AXIS_L] > UINT32_MAX)
+        return kvr_fail(err, KVR_ERR_INPUT,
+                        "%s: %llu rows of %llu keys: expected as many keys as "
+                        "rows (are the axes in another order?)",
+                        dump->path, (unsigned long long)extent[AXIS_Q],
+                        (unsigned long long)extent[AXIS_K]);
+    dump->n_layer = (uint32_t)extent[AXIS_L];
+    dump->n_head = (uint32_t)extent[AXIS_H];
+    dump->n_row = (uint32_t)extent[AXIS_Q];
+    dump->item = npy->item;
+    return prepare_rows(dump, npy, err);
+}
+
+enum kvr_status kvr__dump_open_npy(struct dump *dump,
+                                   const struct kvr_import_options *options,
+                                   struct kvr_error *err)
+{
+    struct npy *npy = kvr_calloc(1, sizeof *npy);
+
+    if (npy == NULL)
+        return kvr_no_memory(err, "an array", sizeof *npy);
+    npy->fd = -1;
+    dump->own = npy;
+    dump->read = read_npy;
+    dump->close = close_npy;
+    return open_npy(dump, npy, options, err);
+}
