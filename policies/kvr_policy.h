@@ -215,13 +215,26 @@ static inline uint32_t kvr_oldest(const struct kvr_view *view)
     return UINT32_MAX;
 }
 
-/* Candidate number k (0: the oldest); UINT32_MAX if there are not as many. */
-static inline uint32_t kvr_candidate(const struct kvr_view *view, uint32_t k)
+/* Bits of a word that are set. */
+static inline uint32_t kvr_count_bits(uint64_t x)
 {
-    for (uint32_t i = view->first; i < view->last; i++)
-        if (view->resident[i] != 0 && k-- == 0)
-            return i;
-    return UINT32_MAX;
+    x -= x >> 1 & 0x5555555555555555u;
+    x = (x & 0x3333333333333333u) + (x >> 2 & 0x3333333333333333u);
+    x = (x + (x >> 4)) & 0x0f0f0f0f0f0f0f0fu;
+    return (uint32_t)(x * 0x0101010101010101u >> 56);
+}
+
+/* Word `i` of the candidates' bit set. */
+static inline uint64_t kvr_candidate_word(const struct kvr_view *view,
+                                          uint32_t i)
+{
+    uint64_t word = view->bits[i];
+
+    if (i == view->first / 64)
+        word &= ~(uint64_t)0 << (view->first % 64);
+    if (i == view->last / 64)
+        word &= ((uint64_t)1 << (view->last % 64)) - 1;
+    return i < view->first / 64 || i > view->last / 64 ? 0 : word;
 }
 
 /* Number of candidates. */
@@ -229,9 +242,26 @@ static inline uint32_t kvr_n_candidate(const struct kvr_view *view)
 {
     uint32_t n = 0;
 
-    for (uint32_t i = view->first; i < view->last; i++)
-        n += view->resident[i] != 0;
+    for (uint32_t i = view->first / 64; i * 64 < view->last; i++)
+        n += kvr_count_bits(kvr_candidate_word(view, i));
     return n;
+}
+
+/* Candidate number k (0: the oldest); UINT32_MAX if there are not as many. */
+static inline uint32_t kvr_candidate(const struct kvr_view *view, uint32_t k)
+{
+    for (uint32_t i = view->first / 64; i * 64 < view->last; i++) {
+        uint64_t word = kvr_candidate_word(view, i);
+        const uint32_t n = kvr_count_bits(word);
+        if (k >= n) {
+            k -= n;
+            continue;
+        }
+        for (; k > 0; k--)
+            word &= word - 1;
+        return i * 64 + kvr_count_bits((word & (~word + 1)) - 1);
+    }
+    return UINT32_MAX;
 }
 
 /* The candidate with the lowest key[position]; keys within `slack` of the

@@ -8,6 +8,7 @@
 #define ENGINE_H
 
 #include "kernels.h"
+#include "kvr_optimum.h"
 #include "kvr_random.h"
 #include "kvr_sim.h"
 
@@ -25,6 +26,8 @@ struct run {
     size_t budget_index;
     uint32_t replicate;
     struct kvr_arg arg[KVR_MAX_PARAM];
+    bool clamped;
+    struct kvr_window window; /* the policy's own, at this budget */
     enum kvr_observe observe;
     enum kvr_group group;
 };
@@ -40,8 +43,14 @@ struct plan {
     uint32_t T, P, words; /* words: T / 64 rounded up */
     size_t stride;        /* T rounded up to 64 */
     uint32_t score_first, score_last;
-    bool needs_top, needs_access, needs_next, needs_future, needs_column;
-    bool needs_optimum, per_query_head;
+    bool needs_top, needs_next, needs_future, needs_column, needs_optimum;
+    bool looks_ahead;     /* a first pass over each layer is needed */
+    bool per_query_head;
+    double scale;         /* a loss row times it is whole units */
+    double unit_mass;     /* one unit in attention mass */
+    double value_scale;   /* largest value norm, rounded up to 2^n */
+    enum kvr_array value_array;
+    size_t *rising;  /* [n_budget] budgets from the least up */
     uint32_t *layer; /* [n_layer] stored layers that are replayed */
     uint32_t n_layer;
     uint32_t *first_cache; /* [n_layer + 1] index of its first result */
@@ -52,7 +61,8 @@ struct plan {
 struct facts {
     uint32_t first_head, n_head; /* query heads in the layer */
     double *summed;   /* [STRIP][stride] loss rows summed over heads */
-    double *total;    /* [STRIP][n_head] recorded mass, sink included */
+    double *total;    /* [STRIP][n_head] mass of the row */
+    double *sink;     /* [STRIP][n_head] mass outside the tokens */
     double *newest;   /* [STRIP] summed[t] */
     double *top;      /* [STRIP][n_budget] mass of the B heaviest past */
     double *least;    /* [STRIP][n_budget] the B-th of them; -1: fewer */
@@ -70,12 +80,14 @@ struct future {
     double *column;   /* [stride] units in all rows */
     uint64_t *access; /* [T][words] accesses by row */
     double *summed;   /* [T - P][T] rows for the optimum, units */
-    double *remaining; /* [stride] running: rows to come */
+    double *remaining, *rest; /* [stride] running: rows to come, their sum */
     uint32_t *next;    /* [stride] running: next access */
 };
 
-/* Optimum of one cache at every budget, and its schedules. */
+/* Optimum of one cache at every budget, and its schedules. costs stay for the
+ * matched optimum. */
 struct optimum {
+    struct kvr_optimum_costs *costs;
     double *loss;      /* [n_budget] units; NaN: infeasible */
     uint32_t *leaves;  /* [n_budget][T] last row that sees it; T: all */
 };
@@ -94,13 +106,15 @@ struct unit {
     int32_t *resident;    /* [stride] */
     uint64_t *bits;       /* [words] */
     uint32_t *left_at;    /* [T] row after which it left */
+    double *late_of;      /* [T] units that rows wanted of it afterwards */
+    double late_lag[2][KVR_LAG_BINS]; /* and when, in two halves */
     uint32_t n_resident, oldest; /* oldest: no resident below it */
     uint32_t evicted_now;
     double *m;            /* [n_head][counted rows] */
     uint32_t n_m;
     struct kvr_tally *tally; /* [n_cache], units */
     double *head_missed, *head_recorded; /* [n_head] units */
-    double *row_missed;   /* [T] units, summed over its caches */
+    double *row_missed, *row_recorded; /* [T] units, over its caches */
     struct kvr_eviction *log;
     size_t n_log, log_capacity;
     uint32_t *visible_at; /* [T] |C_t|, where the matched optimum needs it */
@@ -131,9 +145,14 @@ struct layer_work {
     /* scratch of a step */
     kvr_real *weight, *key, *second; /* [stride] */
     int32_t *accessed;  /* [stride] */
+    int32_t *ones;      /* [stride] -1 throughout */
     kvr_real *sorted;   /* [stride] */
-    double *wide;       /* [stride] */
-    uint32_t *histogram; /* [BINS], by run: of the layer */
+    double *wide;       /* [2][stride] */
+    uint16_t *bucket;   /* [stride] */
+    const kvr_real **row; /* [n_head] rows that are being reduced */
+    kvr_real *by;         /* [n_head] and what each is multiplied with */
+    double *kept;         /* [n_head] units of C_t in the row */
+    uint64_t *gone;       /* [words] wanted and not resident */
 };
 
 /* rows.. of one tile: heads' rows in place, n rows from `first`. */
@@ -155,7 +174,7 @@ enum kvr_status facts_fill(struct layer_work *w, uint32_t cache,
 /* The past tokens' `count` heaviest of value[0..n): their mass, and the last
  * of them (-1 if there are fewer). */
 double heaviest(const double *value, uint32_t n, uint32_t count,
-                double *least, double *scratch);
+                double *least, struct layer_work *w);
 /* Threshold of an access rule on a row of n weights, of which those with
  * resident != 0 count (NULL: all); inclusive: weight >= least. */
 kvr_real access_least(const struct kvr_access *access,
@@ -163,7 +182,12 @@ kvr_real access_least(const struct kvr_access *access,
                       uint32_t n, uint32_t n_visible, kvr_real *sorted,
                       int *inclusive);
 
+/* layer.c: rows first..first+n-1 of all heads into rows and loss. */
+enum kvr_status layer_read_tile(struct layer_work *w, uint32_t first,
+                                uint32_t n, struct kvr_error *err);
+
 /* future.c: the pass that looks ahead. */
+void future_add(struct future *u, uint32_t i, double mass);
 enum kvr_status future_run(struct layer_work *w, struct kvr_error *err);
 void future_free(struct layer_work *w);
 size_t future_bytes(const struct plan *plan, uint32_t n_cache);
@@ -179,9 +203,13 @@ size_t unit_bytes(const struct plan *plan, const struct run *run,
 void unit_advance(struct unit *u, struct layer_work *w, uint32_t step,
                   uint32_t k, uint32_t n);
 
-/* observe.c: what the rule sees, and what the row cost. */
-void unit_score(struct unit *u, struct layer_work *w, uint32_t step,
-                uint32_t k, uint32_t r, kvr_real *mass);
+/* metrics.c: what row t cost cache c of the unit; kept[h]: units of C_t in
+ * the row of its query head h. */
+void unit_count(struct unit *u, struct layer_work *w, uint32_t c, uint32_t t,
+                uint32_t r, const double *kept);
+/* After the last row: late mass by age. A set shared by several caches has it
+ * in the first. */
+void unit_finish_late(struct unit *u, uint32_t n_token);
 
 /* result.c */
 struct percentile_work {
@@ -201,6 +229,20 @@ enum kvr_status plan_init(struct plan *plan, const struct kvr_rows *rows,
                           struct kvr_error *err);
 void plan_fini(struct plan *plan);
 uint64_t plan_bytes(const struct plan *plan);
+
+/* replay.c: results as layers bring them. */
+struct collected { /* what collecting one layer needs */
+    struct kvr_sim *sim;
+    uint32_t *slot;      /* [n_cache] place among the layer's results */
+    uint32_t *histogram; /* [BINS] of the run that is being collected */
+    struct percentile_work sorted;
+};
+enum kvr_status sim_keep_lists(struct kvr_sim *sim, struct unit *u,
+                               uint32_t c, size_t run, uint32_t slot,
+                               struct kvr_error *err);
+void sim_add_layer(struct kvr_sim *sim, const struct layer_work *w,
+                   size_t run, uint32_t index,
+                   const uint32_t histogram[BINS]);
 
 /* layer.c: one layer from its first tile to its results. */
 enum kvr_status layer_replay(const struct plan *plan, uint32_t index,

@@ -9,6 +9,9 @@
 #include "kvr_elementwise.h"
 
 #include <math.h>
+#if defined(__x86_64__)
+#include <emmintrin.h>
+#endif
 
 enum { LANES = 8, BLOCK = 32 };
 
@@ -183,19 +186,59 @@ KVR_INLINE void add_units(double *out, const kvr_real *row, double scale,
         o[i] += (double)w[i] * scale;
 }
 
+KVR_INLINE struct overlap overlap(const uint64_t *over,
+                                  const uint64_t *at_least,
+                                  const uint64_t *accessed,
+                                  const uint64_t *resident, uint64_t *gone,
+                                  uint32_t words)
+{
+    struct overlap n = {0};
+
+    for (uint32_t i = 0; i < words; i++) {
+        const uint64_t r = resident[i];
+        gone[i] = over[i] & ~r;
+        n.over += (uint32_t)__builtin_popcountll(over[i]);
+        n.ties += (uint32_t)__builtin_popcountll(at_least[i] & ~over[i] & r);
+        n.at_least += (uint32_t)__builtin_popcountll(at_least[i] & r);
+        n.accessed += (uint32_t)__builtin_popcountll(accessed[i] & r);
+    }
+    return n;
+}
+
+/* 64 comparisons as one word. */
+#if defined(__x86_64__)
+KVR_INLINE uint64_t compare64(const double *value, double least,
+                              int inclusive)
+{
+    const __m128d at = _mm_set1_pd(least);
+    uint64_t word = 0;
+
+    for (uint32_t k = 0; k < 64; k += 2) {
+        const __m128d v = _mm_load_pd(value + k);
+        const __m128d hit =
+            inclusive ? _mm_cmpge_pd(v, at) : _mm_cmpgt_pd(v, at);
+        word |= (uint64_t)(uint32_t)_mm_movemask_pd(hit) << k;
+    }
+    return word;
+}
+#else
+KVR_INLINE uint64_t compare64(const double *value, double least,
+                              int inclusive)
+{
+    uint64_t word = 0;
+
+    for (uint32_t k = 0; k < 64; k++)
+        word |= (uint64_t)(inclusive ? value[k] >= least : value[k] > least)
+                << k;
+    return word;
+}
+#endif
+
 KVR_INLINE void bits_above(uint64_t *out, const double *value, double least,
                            int inclusive, uint32_t n)
 {
-    for (uint32_t i = 0; i < n; i += 64) {
-        uint64_t word = 0;
-        if (inclusive)
-            for (uint32_t k = 0; k < 64; k++)
-                word |= (uint64_t)(value[i + k] >= least) << k;
-        else
-            for (uint32_t k = 0; k < 64; k++)
-                word |= (uint64_t)(value[i + k] > least) << k;
-        out[i / 64] = word;
-    }
+    for (uint32_t i = 0; i < n; i += 64)
+        out[i / 64] = compare64(value + i, least, inclusive);
 }
 
 #define KVR__KERNELS(target, suffix) \
@@ -240,6 +283,13 @@ KVR_INLINE void bits_above(uint64_t *out, const double *value, double least,
     { \
         add_units(out, row, scale, n); \
     } \
+    target static struct overlap overlap_##suffix( \
+        const uint64_t *over, const uint64_t *at_least, \
+        const uint64_t *accessed, const uint64_t *resident, uint64_t *gone, \
+        uint32_t words) \
+    { \
+        return overlap(over, at_least, accessed, resident, gone, words); \
+    } \
     target static void bits_above_##suffix(uint64_t *out, \
                                            const double *value, \
                                            double least, int inclusive, \
@@ -256,7 +306,7 @@ KVR__KERNELS(KVR_TARGET_AVX512, avx512)
     { \
         mass_##suffix, weigh_##suffix, weigh_max_##suffix, \
             lowest_##suffix, lowest_second_##suffix, above_##suffix, \
-            add_units_##suffix, bits_above_##suffix \
+            add_units_##suffix, overlap_##suffix, bits_above_##suffix \
     }
 
 static const struct kernels tables[KVR_N_ISA] = {

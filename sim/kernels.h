@@ -20,6 +20,14 @@ struct lowest {
     uint32_t n;      /* how many are */
 };
 
+/* Counts over sets of positions. */
+struct overlap {
+    uint32_t over;     /* positions above the B-th weight */
+    uint32_t ties;     /* residents that equal it */
+    uint32_t at_least; /* residents that reach it */
+    uint32_t accessed; /* residents that the row accessed */
+};
+
 struct kernels {
     /* Masked sums of one row: *sum in kvr_real over 32 lanes, and the return
      * value exactly, in units: the sum of loss[i] * scale over residents,
@@ -49,6 +57,12 @@ struct kernels {
     /* out[i] += row[i] * scale, rounded to whole units. */
     void (*add_units)(double *out, const kvr_real *row, double scale,
                       uint32_t n);
+    /* Counts `words` words of sets, and leaves in gone[] what is over but not
+     * resident. */
+    struct overlap (*overlap)(const uint64_t *over, const uint64_t *at_least,
+                              const uint64_t *accessed,
+                              const uint64_t *resident, uint64_t *gone,
+                              uint32_t words);
     /* Bit i of out is value[i] > least (or >=). */
     void (*bits_above)(uint64_t *out, const double *value, double least,
                        int inclusive, uint32_t n);

@@ -188,6 +188,7 @@ struct kvr_sim {
     size_t n_run;
     struct kvr_run_result *runs; /* by policy, budget, replicate */
     uint64_t peak_bytes; /* estimate that was held against the limit */
+    void *own;           /* private: evictions and steps */
 };
 
 /* Replays. On success *out is the caller's (kvr_sim_free). Fails with

@@ -11,7 +11,6 @@
 #include "kvr_text.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -89,64 +88,25 @@ static enum kvr_status hash_content(struct assembly *a, struct kvr_error *err)
     return status;
 }
 
-/* The oldest file format that HDF5 writes: superblock 0. */
-static hid_t create(const char *path)
-{
-    const hid_t access = H5Pcreate(H5P_FILE_ACCESS);
-    const hid_t plist = H5Pcreate(H5P_FILE_CREATE);
-    hid_t file = -1;
-
-    if (access >= 0 && plist >= 0 &&
-        H5Pset_libver_bounds(access, H5F_LIBVER_EARLIEST, H5F_LIBVER_V18) >=
-            0 &&
-        H5Pset_fclose_degree(access, H5F_CLOSE_STRONG) >= 0 &&
-        H5Pset_file_locking(access, 0, 1) >= 0 &&
-        H5Pset_obj_track_times(plist, 0) >= 0)
-        file = H5Fcreate(path, H5F_ACC_TRUNC, plist, access);
-    if (access >= 0)
-        H5Pclose(access);
-    if (plist >= 0)
-        H5Pclose(plist);
-    return file;
-}
-
 static enum kvr_status write_file(struct assembly *a, struct kvr_error *err)
 {
-    kvr__h5_quiet();
-    a->file = create(a->path);
-    if (a->file < 0)
-        return kvr__h5_fail(err, KVR_ERR_IO, a->path, "cannot be created");
-    enum kvr_status status = kvr__assemble_head(a, err);
+    struct kvr_error closing = {0};
+
+    enum kvr_status status = kvr__sink_create(&a->sink, &a->file, a->path, err);
+    if (status != KVR_OK)
+        return status;
+    status = kvr__assemble_head(a, err);
     if (status == KVR_OK)
         status = kvr__assemble_layers(a, err);
-    if (H5Fclose(a->file) < 0 && status == KVR_OK)
-        status = kvr__h5_fail(err, KVR_ERR_IO, a->path, "cannot be written");
-    H5Eclear2(H5E_DEFAULT);
-    return status;
-}
-
-static enum kvr_status sync_file(const char *path, struct kvr_error *err)
-{
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
-
-    if (fd < 0 || (fsync(fd) != 0 && errno != EINVAL)) {
-        const int code = errno;
-        if (fd >= 0)
-            close(fd);
-        return kvr_fail(err, KVR_ERR_IO, "%s: cannot be synced: %s", path,
-                        strerror(code));
-    }
-    close(fd);
-    return KVR_OK;
+    const enum kvr_status closed = kvr__sink_close(&a->sink, a->file, &closing);
+    if (status == KVR_OK && closed != KVR_OK && err != NULL)
+        *err = closing;
+    return status == KVR_OK ? closed : status;
 }
 
 static enum kvr_status move_into_place(const char *temporary, const char *path,
                                        bool force, struct kvr_error *err)
 {
-    enum kvr_status status = sync_file(temporary, err);
-
-    if (status != KVR_OK)
-        return status;
     if (!force && kvr_file_exists(path))
         return kvr_fail(err, KVR_ERR_EXISTS,
                         "%s: exists; --force overwrites it", path);

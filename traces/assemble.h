@@ -4,13 +4,14 @@
 #define ASSEMBLE_H
 
 #include "content.h"
-#include "h5.h"
+#include "h5_sink.h"
 
 struct assembly {
     struct content *content;
     struct kvr_trace_shape shape; /* of the finished file: n_token = T */
     int fd;                       /* the journal's */
-    hid_t file;
+    struct h5_sink sink;
+    hid_t file;       /* in the sink */
     const char *path; /* of the temporary file */
     char hash[KVR_HASH_TEXT];
     struct codec *codec;

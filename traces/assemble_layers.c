@@ -84,7 +84,7 @@ static enum kvr_status put_chunk(struct assembly *a, hid_t set, uint32_t head,
         return KVR_OK;
     if (H5Dwrite_chunk(set, H5P_DEFAULT, 0, offset, size, data) < 0)
         return kvr__h5_fail(err, KVR_ERR_IO, a->path, "cannot be written");
-    return KVR_OK;
+    return kvr__sink_state(&a->sink, err);
 }
 
 static enum kvr_status read_tile(struct assembly *a,

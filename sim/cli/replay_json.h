@@ -1,0 +1,36 @@
+/* replay_json.h -- results of a replay as JSON items and CSV rows.
+ * SPDX-License-Identifier: GPL-3.0-or-later */
+#ifndef REPLAY_JSON_H
+#define REPLAY_JSON_H
+
+#include "cli.h"
+#include "kvr_sim.h"
+#include "replay_options.h"
+
+/* Runs first..first+n-1 are the replicates of one policy at one budget; they
+ * become one item (scope "model") with `heads` inside. */
+json_t *replay_item(const struct kvr_sim *sim, size_t first, size_t n,
+                    const struct replay_options *options);
+
+/* The same flat, one object a scope: model, global-layers, layer, kv_head. */
+void replay_csv_rows(json_t *rows, const struct kvr_sim *sim, size_t first,
+                     size_t n, json_t *item);
+
+/* Settings that every item of the run shares. */
+json_t *replay_settings(const struct replay_options *options,
+                        const struct kvr_sim *sim);
+
+/* Number of replicates from run `first` on. */
+size_t replay_replicates(const struct kvr_sim *sim, size_t first);
+
+extern const struct cli_column replay_columns[];
+
+/* --evictions and --steps. */
+enum kvr_status replay_write_evictions(const struct replay_options *options,
+                                       const struct kvr_sim *sim,
+                                       struct kvr_error *err);
+enum kvr_status replay_write_steps(const struct replay_options *options,
+                                   const struct kvr_sim *sim,
+                                   struct kvr_error *err);
+
+#endif

@@ -1,0 +1,433 @@
+/* facts.c -- what a row says about itself, once for all policies.
+ *
+ * Heaviest tokens at every budget, accesses of the recorded row, mass to come.
+ * SPDX-License-Identifier: GPL-3.0-or-later */
+#include "engine.h"
+
+#include "kvr_memory.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BUCKETS = 256 };
+
+const kvr_real *row_of(const struct layer_work *w, uint32_t head,
+                       uint32_t row)
+{
+    return w->rows + ((size_t)head * TILE + row) * w->plan->stride;
+}
+
+const kvr_real *loss_of(const struct layer_work *w, uint32_t head,
+                        uint32_t row)
+{
+    return w->loss + ((size_t)head * TILE + row) * w->plan->stride;
+}
+
+size_t facts_bytes(const struct plan *plan, uint32_t n_head)
+{
+    const size_t nb = plan->options->n_budget;
+    size_t row = plan->stride * sizeof(double) +
+                 (2 * n_head + 1 + 3 * nb) * sizeof(double) +
+                 (2 * nb + 1) * plan->words * sizeof(uint64_t) +
+                 sizeof(uint32_t);
+
+    if (plan->needs_next)
+        row += plan->stride * sizeof(uint32_t);
+    if (plan->needs_future)
+        row += plan->stride * sizeof(double);
+    return STRIP * row;
+}
+
+enum kvr_status facts_init(struct facts *f, const struct plan *plan,
+                           uint32_t first_head, uint32_t n_head,
+                           struct kvr_error *err)
+{
+    const size_t nb = plan->options->n_budget;
+    const size_t bits = STRIP * nb * plan->words;
+
+    *f = (struct facts){.first_head = first_head, .n_head = n_head};
+    f->summed = kvr_aligned_calloc(STRIP * plan->stride, sizeof(double));
+    f->total = kvr_aligned_calloc((size_t)STRIP * n_head, sizeof(double));
+    f->sink = kvr_aligned_calloc((size_t)STRIP * n_head, sizeof(double));
+    f->newest = kvr_aligned_calloc(STRIP, sizeof(double));
+    f->top = kvr_aligned_calloc(STRIP * nb, sizeof(double));
+    f->least = kvr_aligned_calloc(STRIP * nb, sizeof(double));
+    f->head_top = kvr_aligned_calloc(STRIP * nb, sizeof(double));
+    f->over = kvr_aligned_calloc(bits, sizeof(uint64_t));
+    f->at_least = kvr_aligned_calloc(bits, sizeof(uint64_t));
+    f->accessed = kvr_aligned_calloc((size_t)STRIP * plan->words,
+                                     sizeof(uint64_t));
+    f->n_accessed = kvr_aligned_calloc(STRIP, sizeof(uint32_t));
+    bool ok = f->summed && f->total && f->sink && f->newest && f->top && f->least &&
+              f->head_top && f->over && f->at_least && f->accessed &&
+              f->n_accessed;
+    if (plan->needs_next) {
+        f->next_access =
+            kvr_aligned_calloc(STRIP * plan->stride, sizeof(uint32_t));
+        ok = ok && f->next_access;
+    }
+    if (plan->needs_future) {
+        f->future = kvr_aligned_calloc(STRIP * plan->stride, sizeof(double));
+        ok = ok && f->future;
+    }
+    if (!ok)
+        return kvr_no_memory(err, "row facts", facts_bytes(plan, n_head));
+    return KVR_OK;
+}
+
+void facts_fini(struct facts *f)
+{
+    free(f->summed);
+    free(f->total);
+    free(f->sink);
+    free(f->newest);
+    free(f->top);
+    free(f->least);
+    free(f->head_top);
+    free(f->over);
+    free(f->at_least);
+    free(f->accessed);
+    free(f->n_accessed);
+    free(f->next_access);
+    free(f->future);
+}
+
+/* Buckets of values >= 0: exponent and three bits, so larger values never have
+ * a smaller bucket. Bucket 0 is that of the largest value there is. */
+static void bucket_of(uint16_t *bucket, const double *value, uint32_t n)
+{
+    const int32_t *half = (const int32_t *)(const void *)value;
+    int32_t top = 0;
+
+#pragma omp simd reduction(max : top)
+    for (uint32_t i = 0; i < n; i++) {
+        const int32_t high = half[2 * i + 1] >> 17;
+        top = high > top ? high : top;
+    }
+#pragma omp simd
+    for (uint32_t i = 0; i < n; i++) {
+        const int32_t below = top - (half[2 * i + 1] >> 17);
+        bucket[i] = (uint16_t)(below < BUCKETS - 1 ? below : BUCKETS - 1);
+    }
+}
+
+static int heavier_first(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+
+    return (x < y) - (x > y);
+}
+
+/* Descending; insertion for the few that a bucket usually holds. */
+static void sort_bucket(double *v, uint32_t n)
+{
+    if (n > 48) {
+        qsort(v, n, sizeof *v, heavier_first);
+        return;
+    }
+    for (uint32_t i = 1; i < n; i++) {
+        const double x = v[i];
+        uint32_t k = i;
+        for (; k > 0 && v[k - 1] < x; k--)
+            v[k] = v[k - 1];
+        v[k] = x;
+    }
+}
+
+/* Values of a row grouped by bucket, heaviest bucket first. Budgets are cut in
+ * rising order, so that the mass before a cut is added once. */
+struct buckets {
+    double *value;   /* grouped */
+    uint32_t start[BUCKETS + 1];
+    uint64_t sorted[BUCKETS / 64];
+    double mass;     /* of value[0..done) */
+    uint32_t done, at; /* at: bucket that holds place `done` */
+};
+
+/* Even and odd places count apart, so that runs of one bucket do not wait for
+ * each other. */
+static void group(struct buckets *g, const double *value, uint32_t n,
+                  double *scratch, uint16_t *bucket)
+{
+    uint32_t count[2][BUCKETS] = {{0}};
+
+    bucket_of(bucket, value, n);
+    for (uint32_t i = 0; i < n; i++)
+        count[i & 1][bucket[i]]++;
+    for (uint32_t b = 0, sum = 0; b < BUCKETS; b++) {
+        const uint32_t even = count[0][b], odd = count[1][b];
+        g->start[b] = sum;
+        count[0][b] = sum;
+        count[1][b] = sum + even;
+        sum += even + odd;
+    }
+    g->start[BUCKETS] = n;
+    for (uint32_t i = 0; i < n; i++)
+        scratch[count[i & 1][bucket[i]]++] = value[i];
+    memset(g->sorted, 0, sizeof g->sorted);
+    g->value = scratch;
+    g->mass = 0;
+    g->done = g->at = 0;
+}
+
+static void add_up_to(struct buckets *g, uint32_t end)
+{
+    double mass = g->mass;
+
+    for (; g->done < end; g->done++)
+        mass += g->value[g->done];
+    g->mass = mass;
+}
+
+/* Mass and least of the `count` heaviest; count not below the last one's. */
+static double cut(struct buckets *g, uint32_t n, uint32_t count,
+                  double *least)
+{
+    if (count >= n) {
+        add_up_to(g, n);
+        *least = -1;
+        return g->mass;
+    }
+    while (g->start[g->at + 1] < count)
+        g->at++;
+    const uint32_t from = g->start[g->at];
+    if ((g->sorted[g->at / 64] >> (g->at % 64) & 1) == 0) {
+        sort_bucket(g->value + from, g->start[g->at + 1] - from);
+        g->sorted[g->at / 64] |= (uint64_t)1 << (g->at % 64);
+    }
+    add_up_to(g, count);
+    *least = count > 0 ? g->value[count - 1] : HUGE_VAL;
+    return g->mass;
+}
+
+double heaviest(const double *value, uint32_t n, uint32_t count,
+                double *least, struct layer_work *w)
+{
+    struct buckets g;
+
+    group(&g, value, n, w->wide + w->plan->stride, w->bucket);
+    return cut(&g, n, count, least);
+}
+
+/* Heaviest at every budget, of the summed row and of each head. */
+static void fill_tops(struct layer_work *w, struct facts *f, uint32_t r,
+                      uint32_t t, uint32_t k)
+{
+    const struct plan *plan = w->plan;
+    const size_t nb = plan->options->n_budget;
+    double *scratch = w->wide + plan->stride;
+    struct buckets g;
+    double least;
+
+    group(&g, f->summed + r * plan->stride, t, scratch, w->bucket);
+    for (size_t i = 0; i < nb; i++) {
+        const size_t b = plan->rising[i];
+        f->top[r * nb + b] = cut(&g, t, plan->options->budgets[b].tokens,
+                                 &f->least[r * nb + b]);
+        f->head_top[r * nb + b] = f->n_head == 1 ? f->top[r * nb + b] : 0;
+    }
+    for (uint32_t h = 0; f->n_head > 1 && h < f->n_head; h++) {
+        memset(w->wide, 0, (t + 1) * sizeof(double));
+        plan->kernels->add_units(w->wide,
+                                 loss_of(w, f->first_head + h, k),
+                                 (double)w->scale, (t + 64) / 64 * 64);
+        group(&g, w->wide, t, scratch, w->bucket);
+        for (size_t i = 0; i < nb; i++) {
+            const size_t b = plan->rising[i];
+            f->head_top[r * nb + b] +=
+                cut(&g, t, plan->options->budgets[b].tokens, &least);
+        }
+    }
+}
+
+static void fill_bits(struct layer_work *w, struct facts *f, uint32_t r,
+                      uint32_t t)
+{
+    const struct plan *plan = w->plan;
+    const size_t nb = plan->options->n_budget;
+    const uint64_t newest = (uint64_t)1 << (t % 64);
+    const double *summed = f->summed + r * plan->stride;
+
+    for (size_t b = 0; b < nb; b++) {
+        uint64_t *over = f->over + (r * nb + b) * plan->words;
+        uint64_t *at_least = f->at_least + (r * nb + b) * plan->words;
+        const double least = f->least[r * nb + b];
+        plan->kernels->bits_above(over, summed, least, 0,
+                                  (t + 64) / 64 * 64);
+        plan->kernels->bits_above(at_least, summed, least, 1,
+                                  (t + 64) / 64 * 64);
+        over[t / 64] &= newest - 1;
+        at_least[t / 64] &= newest - 1;
+    }
+}
+
+static int real_descending(const void *a, const void *b)
+{
+    const kvr_real x = *(const kvr_real *)a, y = *(const kvr_real *)b;
+
+    return (x < y) - (x > y);
+}
+
+/* The rules that need the row in order of weight. */
+static kvr_real ranked_least(const struct kvr_access *access,
+                             const kvr_real *sorted, uint32_t n)
+{
+    double total = 0, held = 0;
+
+    if (access->kind == KVR_ACCESS_RELMAX)
+        return (kvr_real)(access->x * (double)sorted[0]);
+    if (access->kind == KVR_ACCESS_TOPM)
+        return access->x >= n ? sorted[n - 1]
+                              : sorted[(uint32_t)access->x - 1];
+    for (uint32_t i = 0; i < n; i++)
+        total += (double)sorted[i];
+    for (uint32_t i = 0; i < n; i++) {
+        held += (double)sorted[i];
+        if (held >= access->x * total)
+            return sorted[i];
+    }
+    return sorted[n - 1];
+}
+
+kvr_real access_least(const struct kvr_access *access,
+                      const kvr_real *weight, const int32_t *resident,
+                      uint32_t n, uint32_t n_visible, kvr_real *sorted,
+                      int *inclusive)
+{
+    uint32_t count = 0;
+
+    *inclusive = access->kind != KVR_ACCESS_ABOVE_UNIFORM;
+    if (access->kind == KVR_ACCESS_ABOVE_UNIFORM)
+        return (kvr_real)1 / (kvr_real)n_visible;
+    if (access->kind == KVR_ACCESS_ABS)
+        return (kvr_real)access->x;
+    for (uint32_t i = 0; i < n; i++)
+        if (resident == NULL || resident[i] != 0)
+            sorted[count++] = weight[i];
+    qsort(sorted, count, sizeof *sorted, real_descending);
+    if (count == 0 || sorted[0] <= 0) { /* a row without mass: none */
+        *inclusive = 0;
+        return (kvr_real)HUGE_VAL;
+    }
+    return ranked_least(access, sorted, count);
+}
+
+/* Accesses of the recorded mean row, as stored, n = t + 1. */
+static void fill_accesses(struct layer_work *w, struct facts *f, uint32_t r,
+                          uint32_t t, uint32_t k)
+{
+    const struct plan *plan = w->plan;
+    const struct kvr_sim_options *o = plan->options;
+    const uint32_t n = t + 1, wide = (n + 63) / 64 * 64;
+    int inclusive;
+    uint64_t *bits = f->accessed + (size_t)r * plan->words;
+
+    for (uint32_t h = 0; h < f->n_head; h++) {
+        w->row[h] = row_of(w, f->first_head + h, k);
+        w->by[h] = 1;
+    }
+    plan->kernels->weigh(w->weight, w->row, w->by, f->n_head,
+                         (kvr_real)1 / (kvr_real)f->n_head, wide);
+    const kvr_real least = access_least(&o->access, w->weight, NULL, n, n,
+                                        w->sorted, &inclusive);
+    plan->kernels->above(w->accessed, w->weight, least, inclusive, wide);
+    const uint32_t end =
+        o->hit_prompt_only && plan->P < t ? plan->P : t; /* past tokens */
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < wide; i += 64) {
+        uint64_t word = 0;
+        for (uint32_t b = 0; b < 64; b++)
+            word |= (uint64_t)(w->accessed[i + b] & 1) << b;
+        if (i + 64 > end)
+            word &= i >= end ? 0 : ((uint64_t)1 << (end - i)) - 1;
+        bits[i / 64] = word;
+        count += (uint32_t)__builtin_popcountll(word);
+    }
+    f->n_accessed[r] = count;
+}
+
+/* What is still to come after row t. */
+static void fill_future(struct layer_work *w, struct facts *f,
+                        struct future *u, uint32_t r, uint32_t t)
+{
+    const struct plan *plan = w->plan;
+    const double *summed = f->summed + r * plan->stride;
+
+    if (plan->needs_future) {
+        for (uint32_t i = 0; i <= t; i++) {
+            future_add(u, i, -summed[i]);
+            f->future[r * plan->stride + i] = u->remaining[i] + u->rest[i];
+        }
+    }
+    if (!plan->needs_next)
+        return;
+    for (uint32_t i = 0; i <= t; i++) {
+        uint32_t q = u->next[i];
+        if (q > t && i < t)
+            continue;
+        for (q = t + 1; q < plan->T; q++)
+            if (u->access[(size_t)q * plan->words + i / 64] >> (i % 64) & 1)
+                break;
+        u->next[i] = q < plan->T ? q : UINT32_MAX;
+    }
+    memcpy(f->next_access + r * plan->stride, u->next,
+           (t + 1) * sizeof(uint32_t));
+}
+
+/* Recorded mass of each head, exactly, and the row summed over heads. */
+static enum kvr_status fill_sums(struct layer_work *w, struct facts *f,
+                                 uint32_t r, uint32_t t, uint32_t k,
+                                 struct kvr_error *err)
+{
+    const struct plan *plan = w->plan;
+    const uint32_t wide = (t + 64) / 64 * 64;
+    double *summed = f->summed + r * plan->stride;
+
+    memset(summed, 0, plan->stride * sizeof *summed);
+    for (uint32_t h = 0; h < f->n_head; h++) {
+        const uint32_t head = f->first_head + h;
+        const kvr_real *row = loss_of(w, head, k);
+        kvr_real sum;
+        plan->kernels->add_units(summed, row, (double)w->scale, wide);
+        const double total =
+            plan->kernels->mass(w->ones, row, row, w->scale, wide, &sum);
+        if (!(sum < (kvr_real)1.99))
+            return kvr_fail(err, KVR_ERR_INPUT,
+                            "layer %u head %u row %u: weights sum to %.6g, "
+                            "expected about 1",
+                            w->shape->layer, head, t, (double)sum);
+        f->sink[r * f->n_head + h] =
+            w->sink == NULL ? 0
+                            : rint((double)w->sink[(size_t)head * plan->T +
+                                                   t] *
+                                   (double)w->scale);
+        f->total[r * f->n_head + h] = total;
+    }
+    f->newest[r] = summed[t];
+    return KVR_OK;
+}
+
+enum kvr_status facts_fill(struct layer_work *w, uint32_t cache,
+                           uint32_t step, uint32_t k, uint32_t n,
+                           struct kvr_error *err)
+{
+    const struct plan *plan = w->plan;
+    struct facts *f = &w->facts[cache];
+
+    for (uint32_t r = 0; r < n; r++) {
+        const uint32_t t = step + r;
+        const enum kvr_status status = fill_sums(w, f, r, t, k + r, err);
+        if (status != KVR_OK)
+            return status;
+        if (t >= plan->score_first || plan->options->stream_prefill ||
+            plan->needs_top) {
+            fill_tops(w, f, r, t, k + r);
+            fill_bits(w, f, r, t);
+            fill_accesses(w, f, r, t, k + r);
+        }
+        if (w->future != NULL)
+            fill_future(w, f, &w->future[cache], r, t);
+    }
+    return KVR_OK;
+}

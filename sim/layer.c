@@ -1,0 +1,409 @@
+/* layer.c -- one layer, from its first tile to its results.
+ *
+ * Rows are read a tile at a time, for all heads; a strip of it stays in the
+ * processor's cache while every (policy, budget) passes over it.
+ * SPDX-License-Identifier: GPL-3.0-or-later */
+#include "engine.h"
+
+#include "kvr_memory.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static enum kvr_status work_init(struct layer_work *w,
+                                 struct kvr_error *err)
+{
+    const struct plan *plan = w->plan;
+    const size_t n_head = w->shape->n_head;
+    const size_t tile = n_head * TILE * plan->stride;
+
+    w->rows = kvr_aligned_calloc(tile, sizeof(kvr_real));
+    w->loss = plan->options->loss == KVR_LOSS_MASS
+                  ? w->rows : kvr_aligned_calloc(tile, sizeof(kvr_real));
+    w->weight = kvr_aligned_calloc(plan->stride, sizeof(kvr_real));
+    w->key = kvr_aligned_calloc(plan->stride, sizeof(kvr_real));
+    w->second = kvr_aligned_calloc(plan->stride, sizeof(kvr_real));
+    w->sorted = kvr_aligned_calloc(plan->stride, sizeof(kvr_real));
+    w->accessed = kvr_aligned_calloc(plan->stride, sizeof(int32_t));
+    w->ones = kvr_aligned_calloc(plan->stride, sizeof(int32_t));
+    w->wide = kvr_aligned_calloc(2 * plan->stride, sizeof(double));
+    w->bucket = kvr_aligned_calloc(plan->stride, sizeof *w->bucket);
+    w->gone = kvr_calloc(plan->words, sizeof *w->gone);
+    w->row = kvr_calloc(n_head, sizeof *w->row);
+    w->by = kvr_calloc(n_head, sizeof *w->by);
+    w->kept = kvr_calloc(n_head, sizeof *w->kept);
+    w->facts = kvr_calloc(w->n_cache, sizeof *w->facts);
+    if (!w->rows || !w->loss || !w->weight || !w->key || !w->second ||
+        !w->sorted || !w->accessed || !w->ones || !w->wide || !w->bucket || !w->gone || !w->row ||
+        !w->by || !w->kept || !w->facts)
+        return kvr_no_memory(err, "a layer's rows", tile * sizeof(kvr_real));
+    memset(w->ones, 0xff, plan->stride * sizeof *w->ones);
+    for (uint32_t c = 0; c < w->n_cache; c++) {
+        const enum kvr_status status =
+            facts_init(&w->facts[c], plan, c * w->group, w->group, err);
+        if (status != KVR_OK)
+            return status;
+    }
+    return KVR_OK;
+}
+
+static void work_fini(struct layer_work *w)
+{
+    for (uint32_t i = 0; i < w->n_unit; i++)
+        unit_fini(&w->units[i]);
+    free(w->units);
+    future_free(w);
+    for (uint32_t c = 0; w->facts != NULL && c < w->n_cache; c++)
+        facts_fini(&w->facts[c]);
+    free(w->facts);
+    if (w->loss != w->rows)
+        free(w->loss);
+    free(w->rows);
+    free(w->weight);
+    free(w->key);
+    free(w->second);
+    free(w->sorted);
+    free(w->accessed);
+    free(w->ones);
+    free(w->wide);
+    free(w->gone);
+    free(w->bucket);
+    free(w->row);
+    free(w->by);
+    free(w->kept);
+}
+
+/* --loss value: weights times the norm of the value they fetch, on the grid
+ * of 2^-24 of the largest norm, so that sums stay exact. */
+static void weigh_by_value(struct layer_work *w, uint32_t n)
+{
+    const struct plan *plan = w->plan;
+    const uint32_t per = w->shape->n_head / w->value_rows;
+
+    for (uint32_t h = 0; h < w->shape->n_head; h++) {
+        const float *value = w->value + (size_t)(h / per) * plan->T;
+        for (uint32_t k = 0; k < n; k++) {
+            const size_t at = ((size_t)h * TILE + k) * plan->stride;
+            for (uint32_t i = 0; i < plan->T; i++)
+                w->loss[at + i] =
+                    (kvr_real)(rint((double)w->rows[at + i] *
+                                    (double)value[i] / plan->value_scale *
+                                    0x1p24) *
+                               0x1p-24);
+        }
+    }
+}
+
+enum kvr_status layer_read_tile(struct layer_work *w, uint32_t first,
+                                uint32_t n, struct kvr_error *err)
+{
+    const struct plan *plan = w->plan;
+
+    for (uint32_t h = 0; h < w->shape->n_head; h++) {
+        const enum kvr_status status = plan->rows->read(
+            plan->rows->ud, w->layer, h, first, n,
+            w->rows + (size_t)h * TILE * plan->stride, plan->stride,
+            w->worker, err);
+        if (status != KVR_OK)
+            return status;
+    }
+    if (w->loss != w->rows)
+        weigh_by_value(w, n);
+    return KVR_OK;
+}
+
+static bool wanted(const struct plan *plan, uint32_t cache)
+{
+    return plan->options->heads == NULL || plan->options->heads[cache];
+}
+
+/* Runs outer, sets inner; a rule of layer scope has one set. */
+static enum kvr_status make_units(struct layer_work *w,
+                                  struct kvr_error *err)
+{
+    const struct plan *plan = w->plan;
+
+    w->units = kvr_calloc(plan->n_run * w->n_cache, sizeof *w->units);
+    if (w->units == NULL)
+        return kvr_no_memory(err, "units", plan->n_run * w->n_cache);
+    for (size_t i = 0; i < plan->n_run; i++) {
+        const struct run *run = &plan->runs[i];
+        const bool whole = run->policy->scope == KVR_SCOPE_LAYER &&
+                           !plan->per_query_head;
+        for (uint32_t c = 0; c < w->n_cache; c++) {
+            if (whole ? c > 0 : !wanted(plan, c))
+                continue;
+            const enum kvr_status status =
+                unit_init(&w->units[w->n_unit++], w, run, c,
+                          whole ? w->n_cache : 1, err);
+            if (status != KVR_OK)
+                return status;
+        }
+    }
+    return KVR_OK;
+}
+
+static enum kvr_status replay_tile(struct layer_work *w, uint32_t first,
+                                   uint32_t n, struct kvr_error *err)
+{
+    for (uint32_t k = 0; k < n; k += STRIP) {
+        const uint32_t m = n - k < STRIP ? n - k : STRIP;
+        for (uint32_t c = 0; c < w->n_cache; c++) {
+            const enum kvr_status status =
+                facts_fill(w, c, first + k, k, m, err);
+            if (status != KVR_OK)
+                return status;
+        }
+        /* Cache by cache, so that its rows stay close. */
+        for (uint32_t c = 0; c < w->n_cache; c++)
+            for (uint32_t i = 0; i < w->n_unit; i++)
+                if (w->units[i].first_cache == c)
+                    unit_advance(&w->units[i], w, first + k, k, m);
+    }
+    return KVR_OK;
+}
+
+static enum kvr_status load_arrays(struct layer_work *w,
+                                   struct kvr_error *err)
+{
+    const struct plan *plan = w->plan;
+    const struct kvr_rows *rows = plan->rows;
+    uint32_t n = 0;
+    enum kvr_status status = KVR_OK;
+
+    if (rows->array == NULL)
+        return KVR_OK;
+    if (plan->options->loss == KVR_LOSS_MASS)
+        status = rows->array(rows->ud, w->layer, KVR_SINK_MASS, &w->sink, &n,
+                             err);
+    else
+        status = rows->array(rows->ud, w->layer, plan->value_array,
+                             &w->value, &w->value_rows, err);
+    return status;
+}
+
+/* Least loss with |C_t| places, where the rule did not hold B throughout. */
+static enum kvr_status match(struct unit *u, struct layer_work *w, double *loss,
+                             struct kvr_error *err)
+{
+    struct kvr_optimum_plan *matched = NULL;
+    const struct optimum *o = &w->optimum[u->first_cache];
+    const enum kvr_status status =
+        kvr_optimum_matched(&matched, o->costs, u->visible_at, err);
+
+    if (status != KVR_OK)
+        return status;
+    *loss = matched->feasible ? (double)matched->cost : NAN;
+    kvr_optimum_plan_free(matched);
+    return KVR_OK;
+}
+
+/* Whether the unit saw at most B + 1 tokens in every decode row. */
+static bool within_budget(const struct unit *u, const struct plan *plan)
+{
+    for (uint32_t t = plan->P; t < plan->T; t++)
+        if (u->visible_at[t] > u->run->budget->tokens + 1)
+            return false;
+    return true;
+}
+
+/* topk <= oracle <= rule, in exact sums, wherever both sides exist. */
+static enum kvr_status check_bounds(const struct unit *u,
+                                    const struct layer_work *w, uint32_t c,
+                                    struct kvr_error *err)
+{
+    const struct kvr_tally *t = &u->tally[c];
+    const double slack = w->plan->rows->unit > 0 ? 0 : 1e-9 * t->recorded;
+    const double best =
+        !isnan(t->oracle) ? t->oracle : t->oracle_matched;
+    const char *what = NULL;
+    double bound = 0;
+
+    if (t->topk > t->missed + slack) {
+        what = "topk";
+        bound = t->topk;
+    } else if (!isnan(best) && u->run->policy->mask == NULL &&
+               best > t->missed + slack) {
+        what = "oracle";
+        bound = best;
+    }
+    if (what == NULL)
+        return KVR_OK;
+    return kvr_fail(err, KVR_ERR_INTERNAL,
+                    "policy %s, budget %s, layer %u, kv head %u: lost %.17g "
+                    "units, less than the bound %s %.17g",
+                    u->run->policy->name, u->run->budget->spec,
+                    w->shape->layer, u->first_cache + c, t->missed, what,
+                    bound);
+}
+
+/* The optimum beside a unit's tally: at B, or for what it really held. */
+static enum kvr_status add_optimum(struct unit *u, struct layer_work *w,
+                                   struct kvr_error *err)
+{
+    const struct plan *plan = w->plan;
+    const bool comparable =
+        plan->needs_optimum && plan->score_first == plan->P &&
+        plan->score_last + 1 == plan->T;
+    const bool within = comparable && within_budget(u, plan);
+
+    for (uint32_t c = 0; c < u->n_cache; c++) {
+        struct kvr_tally *t = &u->tally[c];
+        t->oracle = t->oracle_matched = NAN;
+        if (!comparable)
+            continue;
+        const struct optimum *o = &w->optimum[u->first_cache + c];
+        if (within)
+            t->oracle = o->loss[u->run->budget_index];
+        else if (u->run->policy->mask == NULL && u->n_cache == 1 &&
+                 (u->run->policy->needs & KVR_KEEPS_ALL) == 0) {
+            const enum kvr_status status =
+                match(u, w, &t->oracle_matched, err);
+            if (status != KVR_OK)
+                return status;
+        }
+    }
+    for (uint32_t c = 0; c < u->n_cache && u->status == KVR_OK; c++) {
+        const enum kvr_status status = check_bounds(u, w, c, err);
+        if (status != KVR_OK)
+            return status;
+    }
+    return KVR_OK;
+}
+
+static void to_mass(struct kvr_tally *t, double unit)
+{
+    double *const sums[] = {
+        &t->missed, &t->recorded, &t->prompt_missed, &t->prompt_recorded,
+        &t->kept, &t->best, &t->head_kept, &t->head_best, &t->late,
+        &t->topk, &t->topk_b, &t->head_bound, &t->oracle,
+        &t->oracle_matched};
+
+    for (size_t i = 0; i < sizeof sums / sizeof sums[0]; i++)
+        *sums[i] *= unit;
+    for (uint32_t b = 0; b < KVR_LAG_BINS; b++) {
+        t->late_by_age[b] *= unit;
+        t->late_by_lag[b] *= unit;
+    }
+}
+
+/* Hands one cache of a unit over to its result. */
+static enum kvr_status hand_over(struct unit *u, struct layer_work *w,
+                                 uint32_t c, struct kvr_cache_result *out,
+                                 struct percentile_work *sorted,
+                                 uint32_t histogram[BINS],
+                                 struct kvr_error *err)
+{
+    const uint32_t cache = u->first_cache + c, g = w->group;
+    const size_t n = (size_t)g * u->n_m;
+    const double *m = u->m + (size_t)c * n;
+
+    out->tally = u->tally[c];
+    to_mass(&out->tally, w->unit_mass);
+    out->layer = w->shape->layer;
+    const uint32_t head = w->facts[cache].first_head;
+    const uint32_t in_model = w->shape->head_index != NULL
+                                  ? w->shape->head_index[head] : head;
+    out->kv_head = in_model / (w->plan->per_query_head ? 1 : g);
+    out->n_query_head = g;
+    out->missed = kvr_calloc(g, sizeof *out->missed);
+    out->recorded = kvr_calloc(g, sizeof *out->recorded);
+    if (out->missed == NULL || out->recorded == NULL)
+        return kvr_no_memory(err, "results", g);
+    for (uint32_t h = 0; h < g; h++) {
+        out->missed[h] = u->head_missed[c * g + h] * w->unit_mass;
+        out->recorded[h] = u->head_recorded[c * g + h] * w->unit_mass;
+    }
+    histogram_add(histogram, m, n);
+    return percentiles(&out->miss, m, n, sorted, err);
+}
+
+static enum kvr_status collect_unit(struct unit *u, struct layer_work *w,
+                                    size_t index, struct collected *to,
+                                    struct kvr_error *err)
+{
+    struct kvr_run_result *result = &to->sim->runs[u->run - w->plan->runs];
+    const uint32_t base = w->plan->first_cache[index];
+    enum kvr_status status = KVR_OK;
+
+    unit_finish_late(u, w->plan->T);
+    if (u->status == KVR_OK)
+        status = add_optimum(u, w, err);
+    for (uint32_t c = 0; c < u->n_cache && status == KVR_OK; c++) {
+        const uint32_t cache = u->first_cache + c;
+        if (!wanted(w->plan, cache))
+            continue;
+        const uint32_t slot = base + to->slot[cache];
+        status = hand_over(u, w, c, &result->caches[slot], &to->sorted,
+                           to->histogram, err);
+        if (status == KVR_OK)
+            status = sim_keep_lists(to->sim, u, c,
+                                    (size_t)(u->run - w->plan->runs), slot,
+                                    err);
+    }
+    return status;
+}
+
+static enum kvr_status collect(struct layer_work *w, uint32_t index,
+                               struct kvr_sim *sim, struct kvr_error *err)
+{
+    struct collected to = {.sim = sim};
+    enum kvr_status status = KVR_OK;
+    uint32_t n = 0;
+
+    to.slot = kvr_calloc(w->n_cache, sizeof *to.slot);
+    to.histogram = kvr_calloc(BINS, sizeof *to.histogram);
+    if (to.slot == NULL || to.histogram == NULL)
+        status = kvr_no_memory(err, "results", w->n_cache);
+    for (uint32_t c = 0; status == KVR_OK && c < w->n_cache; c++)
+        to.slot[c] = wanted(w->plan, c) ? n++ : 0;
+    for (uint32_t i = 0; i < w->n_unit && status == KVR_OK;) {
+        const struct run *run = w->units[i].run;
+        memset(to.histogram, 0, BINS * sizeof *to.histogram);
+        for (; i < w->n_unit && w->units[i].run == run && status == KVR_OK;
+             i++)
+            status = collect_unit(&w->units[i], w, index, &to, err);
+        if (status == KVR_OK)
+            sim_add_layer(sim, w, (size_t)(run - w->plan->runs), index,
+                          to.histogram);
+    }
+    free(to.slot);
+    free(to.histogram);
+    free(to.sorted.sorted);
+    return status;
+}
+
+enum kvr_status layer_replay(const struct plan *plan, uint32_t index,
+                             uint32_t worker, struct kvr_sim *sim,
+                             struct kvr_error *err)
+{
+    const uint32_t layer = plan->layer[index];
+    const struct kvr_layer_shape *shape = &plan->rows->layers[layer];
+    struct layer_work w = {
+        .plan = plan, .shape = shape, .layer = layer, .worker = worker,
+        .n_cache = plan->per_query_head ? shape->n_head : shape->n_kv_head,
+        .group = plan->per_query_head ? 1
+                                      : shape->n_head / shape->n_kv_head,
+        .scale = (kvr_real)plan->scale, .unit_mass = plan->unit_mass,
+    };
+    enum kvr_status status = work_init(&w, err);
+
+    if (status == KVR_OK)
+        status = load_arrays(&w, err);
+    if (status == KVR_OK && plan->looks_ahead)
+        status = future_run(&w, err);
+    if (status == KVR_OK)
+        status = make_units(&w, err);
+    for (uint32_t t = 0; t < plan->T && status == KVR_OK; t += TILE) {
+        const uint32_t n = plan->T - t < TILE ? plan->T - t : TILE;
+        status = layer_read_tile(&w, t, n, err);
+        if (status == KVR_OK)
+            status = replay_tile(&w, t, n, err);
+    }
+    if (status == KVR_OK)
+        status = collect(&w, index, sim, err);
+    work_fini(&w);
+    return status;
+}

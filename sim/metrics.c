@@ -1,0 +1,197 @@
+/* metrics.c -- what one row cost one cache.
+ *
+ * Definitions: section 2 of the design, docs/metrics.md. Masses in units.
+ * SPDX-License-Identifier: GPL-3.0-or-later */
+#include "engine.h"
+
+#include <math.h>
+
+static uint32_t min_u32(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+/* floor(log2(x)), x >= 1. */
+static uint32_t bin_of(uint32_t x)
+{
+    const uint32_t b = 31 - (uint32_t)__builtin_clz(x);
+
+    return b < KVR_LAG_BINS ? b : KVR_LAG_BINS - 1;
+}
+
+/* Mass on tokens of gone[] that the row wants, and where it belongs: by token
+ * (for its age at eviction, sorted at the end) and by rows since the eviction.
+ * Two sets of bins take turns, so that additions do not wait for each other. */
+static void count_late(struct unit *u, uint32_t c, const double *summed,
+                       const uint64_t *gone, uint32_t words, uint32_t t)
+{
+    double late = 0;
+    uint32_t turn = 0;
+    const bool by_time = u->run->policy->mask == NULL; /* evicted, not hidden */
+
+    for (uint32_t i = 0; i < words; i++)
+        for (uint64_t rest = gone[i]; rest != 0; rest &= rest - 1) {
+            const uint32_t at = i * 64 + (uint32_t)__builtin_ctzll(rest);
+            const double mass = summed[at];
+            late += mass;
+            if (!by_time)
+                continue;
+            u->late_of[at] += mass;
+            u->late_lag[turn][bin_of((t - u->left_at[at]) | 1)] += mass;
+            turn ^= 1;
+        }
+    u->tally[c].late += late;
+}
+
+/* Overlap with the B heaviest past tokens, and the mass of those that are
+ * gone. A resident token as heavy as the B-th takes its place (ties). */
+static void count_wanted(struct unit *u, uint32_t c, struct layer_work *w,
+                         const struct facts *f, uint32_t t, uint32_t r)
+{
+    const struct plan *plan = w->plan;
+    const size_t nb = plan->options->n_budget, b = u->run->budget_index;
+    const uint64_t *over = f->over + (r * nb + b) * plan->words;
+    const uint64_t *at_least = f->at_least + (r * nb + b) * plan->words;
+    const double *summed = f->summed + r * plan->stride;
+    const uint32_t words = t / 64 + 1;
+    const uint32_t wanted = min_u32(u->run->budget->tokens, t);
+    struct kvr_tally *tally = &u->tally[c];
+    const struct overlap n = plan->kernels->overlap(
+        over, at_least, f->accessed + (size_t)r * plan->words, u->bits,
+        w->gone, words);
+
+    tally->hits += n.accessed;
+    tally->wanted += wanted;
+    tally->overlap += min_u32(wanted, n.at_least);
+    /* Ties that no resident covers: the oldest that are gone stand for them. */
+    uint32_t missing = wanted > n.over + n.ties ? wanted - n.over - n.ties : 0;
+    for (uint32_t i = 0; i < words && missing > 0; i++) {
+        uint64_t ties = at_least[i] & ~over[i] & ~u->bits[i];
+        for (; ties != 0 && missing > 0; ties &= ties - 1, missing--)
+            w->gone[i] |= ties & (~ties + 1);
+    }
+    count_late(u, c, summed, w->gone, words, t);
+}
+
+/* Late mass by age and by lag, once the last row is counted. */
+void unit_finish_late(struct unit *u, uint32_t n_token)
+{
+    struct kvr_tally *tally = &u->tally[0];
+
+    for (uint32_t b = 0; b < KVR_LAG_BINS; b++)
+        tally->late_by_lag[b] = u->late_lag[0][b] + u->late_lag[1][b];
+    for (uint32_t i = 0; i < n_token; i++) {
+        const uint32_t left = u->left_at[i];
+        if (u->late_of[i] > 0)
+            tally->late_by_age[bin_of(left >= i ? left - i + 1 : 1)] +=
+                u->late_of[i];
+    }
+}
+
+/* What the row's own heaviest tokens would have kept: the bounds. */
+static void count_bounds(struct unit *u, struct kvr_tally *tally,
+                         struct layer_work *w, const struct facts *f,
+                         uint32_t t, uint32_t r, double row_mass)
+{
+    const size_t nb = w->plan->options->n_budget, b = u->run->budget_index;
+    const uint32_t visible = u->n_resident - 1;
+    const double newest = f->newest[r];
+    double least, top = f->top[r * nb + b];
+    double head_top = f->head_top[r * nb + b];
+    /* A window layer holds less than B: the bound is that of its places. */
+    const uint32_t budget = u->setting.budget;
+
+    if (budget != u->run->budget->tokens)
+        top = heaviest(f->summed + r * w->plan->stride, t, budget, &least,
+                       w);
+    tally->topk_b += row_mass - newest - top;
+    tally->head_bound += row_mass - newest - head_top;
+    if (visible >= t)
+        return; /* everything is there: nothing need be lost */
+    if (visible != budget)
+        top = heaviest(f->summed + r * w->plan->stride, t, visible, &least,
+                       w);
+    tally->topk += row_mass - newest - top;
+}
+
+/* A sink outside the tokens is always visible: it is recorded, not missed. */
+static void count_head(struct unit *u, struct kvr_tally *tally, uint32_t h,
+                       uint32_t t, uint32_t at, double row_mass, double sink,
+                       double kept)
+{
+    const double recorded = row_mass + sink;
+    double missed = row_mass - kept;
+
+    if (missed < 0) /* rounding, in the double build only */
+        missed = 0;
+    const double m = recorded > 0 ? missed / recorded : 0;
+    u->m[(size_t)h * u->n_m + at] = m;
+    tally->missed += missed;
+    tally->recorded += recorded;
+    u->head_missed[h] += missed;
+    u->head_recorded[h] += recorded;
+    u->row_missed[t] += missed;
+    u->row_recorded[t] += recorded;
+    if (kept <= 0)
+        tally->blind_rows++;
+    if (m < 1) {
+        tally->kl -= log1p(-m);
+        tally->kl_rows++;
+    } else {
+        tally->infinite_rows++;
+    }
+}
+
+static void count_recall(const struct unit *u, struct kvr_tally *tally,
+                         const struct layer_work *w, const struct facts *f,
+                         uint32_t r, double kept)
+{
+    const size_t nb = w->plan->options->n_budget, b = u->run->budget_index;
+    const double best = f->top[r * nb + b] + f->newest[r];
+    const double head_best = f->head_top[r * nb + b] + f->newest[r];
+
+    tally->kept += kept < best ? kept : best;
+    tally->best += best;
+    tally->head_kept += kept < head_best ? kept : head_best;
+    tally->head_best += head_best;
+}
+
+void unit_count(struct unit *u, struct layer_work *w, uint32_t c, uint32_t t,
+                uint32_t r, const double *kept)
+{
+    const struct plan *plan = w->plan;
+    const struct facts *f = &w->facts[u->first_cache + c];
+    struct kvr_tally *tally = &u->tally[c];
+    const uint32_t head = f->first_head - u->first_head;
+    double row_mass = 0, recorded = 0, sum = 0;
+
+    for (uint32_t h = 0; h < f->n_head; h++) {
+        row_mass += f->total[r * f->n_head + h];
+        recorded += f->sink[r * f->n_head + h];
+        sum += kept[h];
+    }
+    recorded += row_mass;
+    if (t < plan->P) { /* --prefill stream: reported apart */
+        tally->prompt_missed += row_mass - sum;
+        tally->prompt_recorded += recorded;
+        return;
+    }
+    if (t < plan->score_first || t > plan->score_last)
+        return;
+    const uint32_t at = t - plan->score_first;
+    for (uint32_t h = 0; h < f->n_head; h++)
+        count_head(u, tally, head + h, t, at, f->total[r * f->n_head + h],
+                   f->sink[r * f->n_head + h], kept[h]);
+    count_recall(u, tally, w, f, r, sum);
+    count_wanted(u, c, w, f, t, r);
+    count_bounds(u, tally, w, f, t, r, row_mass);
+    tally->accesses += f->n_accessed[r];
+    tally->visible += u->n_resident;
+    tally->rows++;
+    if (u->n_resident > tally->peak)
+        tally->peak = u->n_resident;
+    if (u->steps != NULL)
+        u->steps[(size_t)c * u->n_m + at] = (struct kvr_step_row){
+            .step = t, .visible = u->n_resident,
+            .miss = recorded > 0 ? (row_mass - sum) / recorded : 0};
+}

@@ -1,0 +1,370 @@
+/* plan.c -- what a call will do: runs, refusals, and how much memory.
+ * SPDX-License-Identifier: GPL-3.0-or-later */
+#include "engine.h"
+
+#include "kvr_log.h"
+#include "kvr_memory.h"
+#include "kvr_parallel.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static enum kvr_status check_budget(const struct run *run,
+                                    const struct kvr_sim_options *o,
+                                    struct kvr_error *err)
+{
+    const uint32_t budget = run->budget->tokens;
+    const uint32_t first = kvr_protect_tokens(&o->protect_first, budget);
+    const uint32_t last = kvr_protect_tokens(&o->protect_last, budget);
+    const uint32_t n = o->when.n > 0 ? o->when.n : 1;
+
+    if (budget == 0)
+        return kvr_fail(err, KVR_ERR_USAGE, "--budget: 0 tokens");
+    if (first + last > budget)
+        return kvr_fail(err, KVR_ERR_USAGE,
+                        "budget %s is %u tokens, less than the %u protected "
+                        "ones (first %u, last %u)",
+                        run->budget->spec, budget, first + last, first,
+                        last);
+    const uint32_t own_first = first > run->window.first ? first
+                                                         : run->window.first;
+    const uint32_t own_last = last > run->window.last ? last
+                                                      : run->window.last;
+    if (own_first + own_last > budget)
+        return kvr_fail(err, KVR_ERR_USAGE,
+                        "policy %s, budget %s: %u tokens cannot hold the "
+                        "first %u and the newest %u",
+                        run->spec->text, run->budget->spec, budget,
+                        own_first, own_last);
+    if (!o->budget_is_floor && n > budget)
+        return kvr_fail(err, KVR_ERR_USAGE,
+                        "budget %s is %u tokens: evicting %u at once leaves "
+                        "none",
+                        run->budget->spec, budget, n);
+    return KVR_OK;
+}
+
+/* Settings under which a rule has no meaning. */
+static enum kvr_status check_rule(const struct run *run,
+                                  const struct kvr_sim_options *o,
+                                  struct kvr_error *err)
+{
+    const struct kvr_policy *p = run->policy;
+
+    if (o->stream_prefill && p->class_of == KVR_CLASS_PROMPT_WINDOW)
+        return kvr_fail(err, KVR_ERR_USAGE,
+                        "policy %s decides at the end of the prompt: not "
+                        "with --prefill stream",
+                        p->name);
+    if ((p->needs & KVR_NEEDS_SCHEDULE) != 0 &&
+        (o->stream_prefill || o->when.kind != KVR_WHEN_STEP))
+        return kvr_fail(err, KVR_ERR_USAGE,
+                        "policy %s schedules one eviction a step after a "
+                        "whole prompt: not with --prefill stream or --when",
+                        p->name);
+    return KVR_OK;
+}
+
+static enum kvr_status fill_run(struct run *run, const struct plan *plan,
+                                struct kvr_error *err)
+{
+    const struct kvr_sim_options *o = plan->options;
+    const struct kvr_policy *base = run->spec->policy;
+    struct kvr_setting setting = {.n_token = plan->T,
+                                  .prompt_len = plan->P,
+                                  .budget = run->budget->tokens,
+                                  .n_layer = plan->rows->n_layer,
+                                  .n_kv_head = 1,
+                                  .group_size = 1,
+                                  .arg = run->arg};
+    enum kvr_status status =
+        kvr_policy_args(run->arg, &run->clamped, run->spec,
+                        run->budget->tokens, err);
+
+    if (status != KVR_OK)
+        return status;
+    run->policy = base;
+    if (base->variant != NULL && base->variant(&setting) != NULL)
+        run->policy = base->variant(&setting);
+    const char *problem =
+        base->check != NULL ? base->check(&setting) : NULL;
+    if (problem != NULL)
+        return kvr_fail(err, KVR_ERR_USAGE, "policy %s: %s", base->name,
+                        problem);
+    run->observe = run->policy->observe;
+    if (o->observe >= 0 && run->observe != KVR_OBSERVE_NONE)
+        run->observe = (enum kvr_observe)o->observe;
+    run->group = run->policy->group;
+    if (o->group >= 0)
+        run->group = (enum kvr_group)o->group;
+    if (run->policy->window != NULL)
+        run->policy->window(&setting, &run->window);
+    status = check_budget(run, o, err);
+    if (status == KVR_OK)
+        status = check_rule(run, o, err);
+    if (status == KVR_OK && run->clamped)
+        kvr_log(KVR_LOG_NOTE,
+                "policy %s, budget %s: a parameter above B = %u was "
+                "clamped to it",
+                run->spec->text, run->budget->spec, run->budget->tokens);
+    return status;
+}
+
+static void note_needs(struct plan *plan, const struct run *run)
+{
+    const uint32_t needs = run->policy->needs;
+
+    plan->needs_top |= (needs & KVR_NEEDS_TOP) != 0;
+    plan->needs_next |= (needs & KVR_NEEDS_NEXT_ACCESS) != 0;
+    plan->needs_future |= (needs & KVR_NEEDS_FUTURE_MASS) != 0;
+    plan->needs_column |= (needs & KVR_NEEDS_COLUMN_MASS) != 0;
+    plan->needs_optimum |= (needs & KVR_NEEDS_SCHEDULE) != 0;
+}
+
+static enum kvr_status make_runs(struct plan *plan, struct kvr_error *err)
+{
+    const struct kvr_sim_options *o = plan->options;
+    const uint32_t seeds = o->n_seed > 0 ? o->n_seed : 1;
+
+    plan->runs =
+        kvr_calloc(o->n_spec * o->n_budget * seeds, sizeof *plan->runs);
+    if (plan->runs == NULL)
+        return kvr_no_memory(err, "runs", o->n_spec * o->n_budget);
+    for (size_t s = 0; s < o->n_spec; s++)
+        for (size_t b = 0; b < o->n_budget; b++) {
+            const bool chance =
+                (o->specs[s].policy->needs & KVR_NEEDS_RANDOM) != 0 ||
+                o->ties == KVR_TIES_RANDOM;
+            for (uint32_t r = 0; r < (chance ? seeds : 1); r++) {
+                struct run *run = &plan->runs[plan->n_run++];
+                *run = (struct run){.spec = &o->specs[s],
+                                    .budget = &o->budgets[b],
+                                    .budget_index = b,
+                                    .replicate = r};
+                const enum kvr_status status = fill_run(run, plan, err);
+                if (status != KVR_OK)
+                    return status;
+                note_needs(plan, run);
+            }
+        }
+    return KVR_OK;
+}
+
+static enum kvr_status pick_layers(struct plan *plan, struct kvr_error *err)
+{
+    const struct kvr_rows *rows = plan->rows;
+    const struct kvr_sim_options *o = plan->options;
+
+    plan->layer = kvr_calloc(rows->n_layer, sizeof *plan->layer);
+    plan->first_cache =
+        kvr_calloc((size_t)rows->n_layer + 1, sizeof *plan->first_cache);
+    if (plan->layer == NULL || plan->first_cache == NULL)
+        return kvr_no_memory(err, "layers", rows->n_layer);
+    for (uint32_t l = 0; l < rows->n_layer; l++) {
+        const struct kvr_layer_shape *shape = &rows->layers[l];
+        if (o->layers != NULL && !o->layers[l])
+            continue;
+        const uint32_t n = plan->per_query_head ? shape->n_head
+                                                : shape->n_kv_head;
+        uint32_t chosen = 0;
+        for (uint32_t c = 0; c < n; c++)
+            chosen += o->heads == NULL || o->heads[c];
+        plan->layer[plan->n_layer] = l;
+        plan->first_cache[plan->n_layer + 1] =
+            plan->first_cache[plan->n_layer] + chosen;
+        plan->n_layer++;
+    }
+    if (plan->first_cache[plan->n_layer] == 0)
+        return kvr_fail(err, KVR_ERR_USAGE, "no layer and head is left");
+    return KVR_OK;
+}
+
+static enum kvr_status pick_rows(struct plan *plan, struct kvr_error *err)
+{
+    const struct kvr_sim_options *o = plan->options;
+
+    plan->score_first = plan->P;
+    plan->score_last = plan->T - 1;
+    if (o->score_first == 0 && o->score_last == 0)
+        return KVR_OK;
+    if (o->score_first < plan->P || o->score_last < o->score_first ||
+        o->score_last >= plan->T)
+        return kvr_fail(err, KVR_ERR_USAGE,
+                        "--score-rows %u..%u: expected decode rows, "
+                        "%u..%u",
+                        o->score_first, o->score_last, plan->P,
+                        plan->T - 1);
+    plan->score_first = o->score_first;
+    plan->score_last = o->score_last;
+    return KVR_OK;
+}
+
+/* The largest norm over all layers, as a power of two: one grid for all. */
+static enum kvr_status scale_values(struct plan *plan, struct kvr_error *err)
+{
+    const struct kvr_rows *rows = plan->rows;
+    const float *value = NULL;
+    uint32_t n = 0;
+    double most = 0;
+
+    if (rows->array == NULL)
+        return kvr_fail(err, KVR_ERR_INPUT,
+                        "--loss value: these rows have no value norms");
+    plan->value_array = KVR_VALUE_NORM2;
+    for (uint32_t l = 0; l < rows->n_layer; l++) {
+        enum kvr_status status = rows->array(
+            rows->ud, l, plan->value_array, &value, &n, err);
+        if (status == KVR_OK && value == NULL && l == 0) {
+            plan->value_array = KVR_VALUE_OUT_NORM1;
+            status = rows->array(rows->ud, l, plan->value_array, &value, &n,
+                                 err);
+        }
+        if (status != KVR_OK)
+            return status;
+        if (value == NULL || n == 0)
+            return kvr_fail(err, KVR_ERR_INPUT,
+                            "--loss value: layer %u has no value_norm2 or "
+                            "value_out_norm1",
+                            rows->layers[l].layer);
+        for (size_t i = 0; i < (size_t)n * plan->T; i++)
+            most = value[i] > most ? (double)value[i] : most;
+    }
+    plan->value_scale = exp2(ceil(log2(most > 0 ? most : 1)));
+    plan->scale = 0x1p24;
+    plan->unit_mass = plan->value_scale * 0x1p-24;
+    return KVR_OK;
+}
+
+static enum kvr_status set_units(struct plan *plan, struct kvr_error *err)
+{
+    const double unit = plan->rows->unit;
+
+    plan->scale = unit > 0 ? 1 / unit : 1;
+    plan->unit_mass = unit > 0 ? unit : 1;
+    if (plan->options->loss == KVR_LOSS_VALUE)
+        return scale_values(plan, err);
+    return KVR_OK;
+}
+
+static uint32_t largest_layer(const struct plan *plan)
+{
+    uint32_t n = 0;
+
+    for (uint32_t l = 0; l < plan->n_layer; l++) {
+        const uint32_t h = plan->rows->layers[plan->layer[l]].n_head;
+        n = h > n ? h : n;
+    }
+    return n;
+}
+
+static enum kvr_status sort_budgets(struct plan *plan, struct kvr_error *err)
+{
+    const struct kvr_sim_options *o = plan->options;
+
+    plan->rising = kvr_calloc(o->n_budget, sizeof *plan->rising);
+    if (plan->rising == NULL)
+        return kvr_no_memory(err, "budgets", o->n_budget);
+    for (size_t i = 0; i < o->n_budget; i++) {
+        size_t k = i;
+        for (; k > 0 && o->budgets[plan->rising[k - 1]].tokens >
+                            o->budgets[i].tokens;
+             k--)
+            plan->rising[k] = plan->rising[k - 1];
+        plan->rising[k] = i;
+    }
+    return KVR_OK;
+}
+
+uint64_t plan_bytes(const struct plan *plan)
+{
+    const uint32_t heads = largest_layer(plan);
+    const uint64_t workers =
+        kvr_parallel_workers(plan->n_layer, plan->options->threads);
+    uint64_t each = (uint64_t)heads * TILE * plan->stride *
+                    sizeof(kvr_real) *
+                    (plan->options->loss == KVR_LOSS_VALUE ? 2 : 1);
+    uint64_t results = 0;
+    uint32_t caches = 1;
+
+    for (uint32_t l = 0; l < plan->n_layer; l++) {
+        const struct kvr_layer_shape *s =
+            &plan->rows->layers[plan->layer[l]];
+        const uint32_t n =
+            plan->per_query_head ? s->n_head : s->n_kv_head;
+        caches = n > caches ? n : caches;
+    }
+    each += (uint64_t)caches * facts_bytes(plan, heads / caches);
+    if (plan->looks_ahead)
+        each += future_bytes(plan, caches);
+    for (size_t i = 0; i < plan->n_run; i++)
+        each += caches * (uint64_t)unit_bytes(plan, &plan->runs[i],
+                                              heads / caches);
+    results = plan->n_run *
+              (plan->first_cache[plan->n_layer] *
+                   sizeof(struct kvr_cache_result) +
+               2 * BINS * sizeof(uint32_t) + 2 * plan->T * sizeof(double));
+    if (plan->options->schedules)
+        results += (uint64_t)plan->n_run *
+                   plan->first_cache[plan->n_layer] * plan->T *
+                   sizeof(struct kvr_eviction);
+    return workers * each + results;
+}
+
+static enum kvr_status check_memory(const struct plan *plan,
+                                    struct kvr_error *err)
+{
+    const uint64_t need = plan_bytes(plan), have = plan->options->memory;
+
+    if (have == 0 || need <= have)
+        return KVR_OK;
+    return kvr_fail(err, KVR_ERR_LIMIT,
+                    "replay needs about %" PRIu64 " MiB, --memory allows "
+                    "%" PRIu64 " MiB; fewer threads, budgets or policies "
+                    "need less",
+                    need >> 20, have >> 20);
+}
+
+enum kvr_status plan_init(struct plan *plan, const struct kvr_rows *rows,
+                          const struct kvr_sim_options *options,
+                          struct kvr_error *err)
+{
+    *plan = (struct plan){.rows = rows,
+                          .options = options,
+                          .isa = kvr_isa(),
+                          .kernels = kernels_for(kvr_isa()),
+                          .T = rows->n_token,
+                          .P = rows->prompt_len,
+                          .words = (rows->n_token + 63) / 64,
+                          .stride = ((size_t)rows->n_token + 63) / 64 * 64};
+    plan->per_query_head = options->group == KVR_GROUP_PER_QUERY_HEAD;
+    if (options->n_spec == 0 || options->n_budget == 0)
+        return kvr_fail(err, KVR_ERR_USAGE,
+                        "at least one policy and one budget are needed");
+    enum kvr_status status = pick_rows(plan, err);
+    if (status == KVR_OK)
+        status = sort_budgets(plan, err);
+    if (status == KVR_OK)
+        status = make_runs(plan, err);
+    /* Evicting inside the prompt is another problem than the optimum's. */
+    plan->needs_optimum =
+        (plan->needs_optimum || options->bounds) && !options->stream_prefill;
+    plan->looks_ahead = plan->needs_next || plan->needs_future ||
+                        plan->needs_column || plan->needs_optimum;
+    if (status == KVR_OK)
+        status = pick_layers(plan, err);
+    if (status == KVR_OK)
+        status = set_units(plan, err);
+    if (status == KVR_OK)
+        status = check_memory(plan, err);
+    return status;
+}
+
+void plan_fini(struct plan *plan)
+{
+    free(plan->runs);
+    free(plan->rising);
+    free(plan->layer);
+    free(plan->first_cache);
+}

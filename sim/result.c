@@ -1,0 +1,202 @@
+/* result.c -- percentiles, sums over caches and layers, intervals.
+ * SPDX-License-Identifier: GPL-3.0-or-later */
+#include "engine.h"
+
+#include "kvr_memory.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static uint32_t bin_of(double m)
+{
+    const double at = m * BINS;
+
+    return at >= BINS - 1 ? BINS - 1 : at > 0 ? (uint32_t)at : 0;
+}
+
+void histogram_add(uint32_t histogram[BINS], const double *m, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        histogram[bin_of(m[i])]++;
+}
+
+/* Nearest rank: the ceil(share * n)-th smallest, counted from 1. */
+static uint64_t rank_of(double share, uint64_t n)
+{
+    const uint64_t rank = (uint64_t)ceil(share * (double)n);
+
+    return rank > 0 ? rank : 1;
+}
+
+static int ascending(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* The rank-th smallest of m: its bin by counting, then the bin sorted. */
+static double select_rank(const double *m, size_t n, uint64_t rank,
+                          const uint32_t histogram[BINS], double *scratch)
+{
+    uint32_t bin = 0;
+    uint64_t before = 0;
+    size_t k = 0;
+
+    while (before + histogram[bin] < rank)
+        before += histogram[bin++];
+    for (size_t i = 0; i < n; i++)
+        if (bin_of(m[i]) == bin)
+            scratch[k++] = m[i];
+    qsort(scratch, k, sizeof *scratch, ascending);
+    return scratch[rank - before - 1];
+}
+
+enum kvr_status percentiles(struct kvr_percentiles *out, const double *m,
+                            size_t n, struct percentile_work *work,
+                            struct kvr_error *err)
+{
+    uint32_t histogram[BINS] = {0};
+
+    if (!kvr_grow((void **)&work->sorted, &work->capacity, n,
+                  sizeof *work->sorted))
+        return kvr_no_memory(err, "percentiles", n * sizeof *work->sorted);
+    histogram_add(histogram, m, n);
+    out->p50 =
+        select_rank(m, n, rank_of(0.50, n), histogram, work->sorted);
+    out->p95 =
+        select_rank(m, n, rank_of(0.95, n), histogram, work->sorted);
+    out->p99 =
+        select_rank(m, n, rank_of(0.99, n), histogram, work->sorted);
+    out->max = 0;
+    for (size_t i = 0; i < n; i++)
+        out->max = m[i] > out->max ? m[i] : out->max;
+    return KVR_OK;
+}
+
+static double histogram_rank(const uint32_t histogram[BINS], double share,
+                             uint64_t n, double max)
+{
+    const uint64_t rank = rank_of(share, n);
+    uint64_t sum = 0;
+    uint32_t bin = 0;
+
+    while (bin < BINS - 1 && sum + histogram[bin] < rank)
+        sum += histogram[bin++];
+    /* The middle of the bin; bin 0 holds the rows that lose nothing. */
+    const double middle = bin == 0 ? 0 : ((double)bin + 0.5) / BINS;
+    return middle < max ? middle : max;
+}
+
+void percentiles_of_histogram(struct kvr_percentiles *out,
+                              const uint32_t histogram[BINS], double max)
+{
+    uint64_t n = 0;
+
+    for (uint32_t i = 0; i < BINS; i++)
+        n += histogram[i];
+    out->max = max;
+    out->p50 = histogram_rank(histogram, 0.50, n, max);
+    out->p95 = histogram_rank(histogram, 0.95, n, max);
+    out->p99 = histogram_rank(histogram, 0.99, n, max);
+}
+
+void kvr_tally_add(struct kvr_tally *a, const struct kvr_tally *b)
+{
+    a->missed += b->missed;
+    a->recorded += b->recorded;
+    a->prompt_missed += b->prompt_missed;
+    a->prompt_recorded += b->prompt_recorded;
+    a->kl += b->kl;
+    a->kl_rows += b->kl_rows;
+    a->infinite_rows += b->infinite_rows;
+    a->blind_rows += b->blind_rows;
+    a->hits += b->hits;
+    a->accesses += b->accesses;
+    a->kept += b->kept;
+    a->best += b->best;
+    a->overlap += b->overlap;
+    a->wanted += b->wanted;
+    a->head_kept += b->head_kept;
+    a->head_best += b->head_best;
+    a->late += b->late;
+    for (uint32_t i = 0; i < KVR_LAG_BINS; i++) {
+        a->late_by_age[i] += b->late_by_age[i];
+        a->late_by_lag[i] += b->late_by_lag[i];
+    }
+    a->visible += b->visible;
+    a->rows += b->rows;
+    a->peak = a->peak > b->peak ? a->peak : b->peak;
+    a->evictions += b->evictions;
+    a->tied += b->tied;
+    a->tied_at_zero += b->tied_at_zero;
+    a->topk += b->topk;
+    a->topk_b += b->topk_b;
+    a->head_bound += b->head_bound;
+    a->oracle += b->oracle;
+    a->oracle_matched += b->oracle_matched;
+}
+
+enum { BOOT_BLOCK = 32, BOOT_N = 2000 };
+
+/* Running sums over the counted rows, twice around, so that a circular block
+ * is one difference. sums[i]: of rows before i; [2n + 1]. */
+static void running_sums(double *missed, double *recorded,
+                         const struct kvr_sim *sim,
+                         const struct kvr_run_result *run,
+                         const struct kvr_run_result *other)
+{
+    const uint32_t first = sim->score_first;
+    const uint32_t n = sim->score_last - first + 1;
+
+    missed[0] = recorded[0] = 0;
+    for (uint32_t i = 0; i < 2 * n; i++) {
+        const uint32_t t = first + i % n;
+        missed[i + 1] = missed[i] + run->row_missed[t] -
+                        (other != NULL ? other->row_missed[t] : 0);
+        recorded[i + 1] = recorded[i] + run->row_recorded[t];
+    }
+}
+
+/* Share of missed mass in one resample of circular blocks. */
+static double resample(const double *missed, const double *recorded,
+                       uint32_t n, const struct kvr_random *stream,
+                       uint32_t replicate)
+{
+    const uint32_t blocks = (n + BOOT_BLOCK - 1) / BOOT_BLOCK;
+    double lost = 0, all = 0;
+
+    for (uint32_t b = 0; b < blocks; b++) {
+        const uint32_t start = kvr_random_below(stream, b, replicate, 0, n);
+        const uint32_t length = b + 1 < blocks ? BOOT_BLOCK
+                                               : n - b * BOOT_BLOCK;
+        lost += missed[start + length] - missed[start];
+        all += recorded[start + length] - recorded[start];
+    }
+    return all > 0 ? lost / all : 0;
+}
+
+void kvr_sim_interval(double out[2], const struct kvr_sim *sim,
+                      const struct kvr_run_result *run,
+                      const struct kvr_run_result *other, uint64_t seed)
+{
+    const struct kvr_random stream = {.seed = seed,
+                                      .purpose = KVR_RANDOM_BOOTSTRAP};
+    const uint32_t n = sim->score_last - sim->score_first + 1;
+    double *share = kvr_calloc(BOOT_N, sizeof *share);
+    double *sums = kvr_calloc(4 * (size_t)n + 2, sizeof *sums);
+
+    out[0] = out[1] = NAN;
+    if (share != NULL && sums != NULL) {
+        double *recorded = sums + 2 * (size_t)n + 1;
+        running_sums(sums, recorded, sim, run, other);
+        for (uint32_t i = 0; i < BOOT_N; i++)
+            share[i] = resample(sums, recorded, n, &stream, i);
+        qsort(share, BOOT_N, sizeof *share, ascending);
+        out[0] = share[rank_of(0.025, BOOT_N) - 1];
+        out[1] = share[rank_of(0.975, BOOT_N) - 1];
+    }
+    free(share);
+    free(sums);
+}

@@ -1,0 +1,538 @@
+/* unit.c -- one policy at one budget walks over the rows.
+ *
+ * A step: insert the newest token, score the row against C_t, let the rule
+ * observe, evict. The unit owns memory, protection, ranking and ties.
+ * SPDX-License-Identifier: GPL-3.0-or-later */
+#include "engine.h"
+
+#include "kvr_memory.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The view's back door for draws. */
+struct draw {
+    const struct unit *unit;
+    uint64_t seed;
+    enum kvr_purpose purpose;
+};
+
+static uint32_t below(const struct kvr_view *view, uint32_t index, uint32_t m)
+{
+    const struct draw *d = view->ud;
+    const struct unit *u = d->unit;
+    const struct kvr_random stream = {.seed = d->seed,
+                                      .purpose = d->purpose,
+                                      .layer = u->setting.layer,
+                                      .head = u->first_head};
+
+    return m > 0 ? kvr_random_below(&stream, view->step, u->run->replicate,
+                                    index, m)
+                 : 0;
+}
+
+static uint32_t max_u32(uint32_t a, uint32_t b)
+{
+    return a > b ? a : b;
+}
+
+static uint32_t layer_budget(const struct layer_work *w, uint32_t budget)
+{
+    const uint32_t span = w->shape->span;
+
+    if (w->shape->mask == KVR_MASK_CAUSAL || span == 0)
+        return budget;
+    const uint32_t most = span > 1 ? span - 1 : 1;
+    return budget < most ? budget : most;
+}
+
+static void set_limits(struct unit *u, const struct plan *plan)
+{
+    const struct kvr_sim_options *o = plan->options;
+    const uint32_t n = o->when.n > 0 ? o->when.n : 1;
+    const uint32_t budget = u->setting.budget;
+    const uint32_t first = kvr_protect_tokens(&o->protect_first, budget);
+    const uint32_t last = kvr_protect_tokens(&o->protect_last, budget);
+
+    u->protect_first = max_u32(first, u->window.first);
+    u->protect_last = max_u32(last, u->window.last);
+    /* In a narrow window layer the rule's window may exceed the places. */
+    if (u->protect_last > budget)
+        u->protect_last = budget;
+    if (u->protect_first > budget - u->protect_last)
+        u->protect_first = budget - u->protect_last;
+    if (o->when.kind == KVR_WHEN_PROMPT_END || o->budget_is_floor) {
+        u->target = budget;
+        u->cap = budget + n - 1;
+    } else {
+        u->target = budget >= n ? budget - n + 1 : 1;
+        u->cap = budget;
+    }
+}
+
+size_t unit_bytes(const struct plan *plan, const struct run *run,
+                  uint32_t n_head)
+{
+    const struct kvr_setting setting = {.n_token = plan->T,
+                                        .prompt_len = plan->P,
+                                        .budget = run->budget->tokens,
+                                        .group_size = n_head,
+                                        .arg = run->arg};
+    size_t bytes = plan->stride * (sizeof(kvr_real) + sizeof(int32_t)) +
+                   plan->T * (sizeof(uint32_t) + 3 * sizeof(double));
+
+    bytes += (size_t)n_head * (plan->score_last - plan->score_first + 1) *
+             sizeof(double);
+    if (run->policy->state_size != NULL)
+        bytes += run->policy->state_size(&setting);
+    if (plan->options->schedules)
+        bytes += plan->T * sizeof(struct kvr_eviction);
+    return bytes;
+}
+
+static enum kvr_status allocate(struct unit *u, const struct plan *plan,
+                                struct kvr_error *err)
+{
+    const struct kvr_policy *policy = u->run->policy;
+    bool ok = true;
+
+    u->n_m = plan->score_last - plan->score_first + 1;
+    u->resident = kvr_aligned_calloc(plan->stride, sizeof(int32_t));
+    u->score = kvr_aligned_calloc(plan->stride, sizeof(kvr_real));
+    u->bits = kvr_aligned_calloc(plan->words, sizeof(uint64_t));
+    u->left_at = kvr_calloc(plan->T, sizeof(uint32_t));
+    u->late_of = kvr_calloc(plan->T, sizeof(double));
+    u->m = kvr_calloc((size_t)u->n_head * u->n_m, sizeof(double));
+    u->tally = kvr_calloc(u->n_cache, sizeof *u->tally);
+    u->head_missed = kvr_calloc(u->n_head, sizeof(double));
+    u->head_recorded = kvr_calloc(u->n_head, sizeof(double));
+    u->row_missed = kvr_calloc(plan->T, sizeof(double));
+    u->row_recorded = kvr_calloc(plan->T, sizeof(double));
+    ok = u->resident && u->score && u->bits && u->left_at && u->late_of && u->m &&
+         u->tally && u->head_missed && u->head_recorded && u->row_missed && u->row_recorded;
+    if (plan->needs_optimum) {
+        u->visible_at = kvr_calloc(plan->T, sizeof(uint32_t));
+        ok = ok && u->visible_at;
+    }
+    if (plan->options->steps) {
+        u->steps = kvr_calloc((size_t)u->n_cache * u->n_m,
+                              sizeof *u->steps);
+        ok = ok && u->steps;
+    }
+    if (policy->state_size != NULL) {
+        u->state = kvr_aligned_calloc(policy->state_size(&u->setting), 1);
+        ok = ok && u->state;
+    }
+    if (!ok)
+        return kvr_no_memory(err, policy->name,
+                             unit_bytes(plan, u->run, u->n_head));
+    return KVR_OK;
+}
+
+enum kvr_status unit_init(struct unit *u, const struct layer_work *w,
+                          const struct run *run, uint32_t first_cache,
+                          uint32_t n_cache, struct kvr_error *err)
+{
+    const struct plan *plan = w->plan;
+    const struct kvr_policy *policy = run->policy;
+
+    *u = (struct unit){
+        .run = run,
+        .first_cache = first_cache,
+        .n_cache = n_cache,
+        .first_head = first_cache * w->group,
+        .n_head = n_cache * w->group,
+        .setting = {.n_token = plan->T,
+                    .prompt_len = plan->P,
+                    .budget = layer_budget(w, run->budget->tokens),
+                    .layer = w->layer,
+                    .n_layer = plan->rows->n_layer,
+                    .kv_head = first_cache,
+                    .n_kv_head = w->n_cache,
+                    .group_size = n_cache * w->group,
+                    .arg = run->arg},
+    };
+    if (policy->window != NULL)
+        policy->window(&u->setting, &u->window);
+    set_limits(u, plan);
+    const enum kvr_status status = allocate(u, plan, err);
+    if (status == KVR_OK && policy->begin != NULL)
+        policy->begin(u->state, &u->setting);
+    return status;
+}
+
+void unit_fini(struct unit *u)
+{
+    free(u->state);
+    free(u->score);
+    free(u->resident);
+    free(u->bits);
+    free(u->left_at);
+    free(u->late_of);
+    free(u->m);
+    free(u->tally);
+    free(u->head_missed);
+    free(u->head_recorded);
+    free(u->row_missed);
+    free(u->row_recorded);
+    free(u->log);
+    free(u->visible_at);
+    free(u->steps);
+}
+
+static void fail(struct unit *u, uint32_t step, const char *what)
+{
+    u->status = KVR_ERR_POLICY;
+    snprintf(u->error, sizeof u->error,
+             "policy %s, budget %s, layer %u, kv head %u, step %u: %s",
+             u->run->policy->name, u->run->budget->spec, u->setting.layer,
+             u->first_cache, step, what);
+}
+
+static void set(struct unit *u, uint32_t position)
+{
+    u->resident[position] = -1;
+    u->bits[position / 64] |= (uint64_t)1 << (position % 64);
+    u->n_resident++;
+}
+
+static void clear(struct unit *u, struct kvr_view *view, uint32_t position)
+{
+    u->resident[position] = 0;
+    u->bits[position / 64] &= ~((uint64_t)1 << (position % 64));
+    u->left_at[position] = view->step;
+    u->n_resident--;
+    view->n_resident = u->n_resident;
+    if (u->run->policy->leave != NULL)
+        u->run->policy->leave(u->state, view, position);
+    while (u->oldest < view->step && u->resident[u->oldest] == 0)
+        u->oldest++;
+}
+
+/* Tokens that leave the layer's mask leave the cache by themselves. */
+static void expire(struct unit *u, struct kvr_view *view,
+                   const struct kvr_layer_shape *shape)
+{
+    const uint32_t t = view->step;
+    uint32_t from = 0;
+
+    if (shape->span == 0)
+        return;
+    if (shape->mask == KVR_MASK_WINDOW)
+        from = t + 1 > shape->span ? t + 1 - shape->span : 0;
+    else if (shape->mask == KVR_MASK_CHUNK)
+        from = t / shape->span * shape->span;
+    for (uint32_t i = u->oldest; i < from; i++)
+        if (u->resident[i] != 0)
+            clear(u, view, i);
+}
+
+static bool sees_rows(const struct run *run)
+{
+    return run->observe != KVR_OBSERVE_NONE &&
+           (run->policy->update != NULL || run->policy->observed != NULL ||
+            run->policy->victim != NULL || run->policy->score != NULL);
+}
+
+/* Mass of C_t in every head's row: exact for the count, rounded for the
+ * rule. */
+static void weigh_heads(struct unit *u, struct layer_work *w, uint32_t t,
+                        uint32_t k)
+{
+    const uint32_t wide = (t + 64) / 64 * 64;
+
+    for (uint32_t h = 0; h < u->n_head; h++) {
+        const uint32_t head = u->first_head + h;
+        w->row[h] = row_of(w, head, k);
+        w->kept[h] = w->plan->kernels->mass(u->resident, w->row[h],
+                                            loss_of(w, head, k), w->scale,
+                                            wide, &w->by[h]);
+    }
+}
+
+/* The reduced row that the rule sees, in w->weight. */
+static void reduce(const struct unit *u, struct layer_work *w, uint32_t t)
+{
+    const struct kernels *kernels = w->plan->kernels;
+    const uint32_t wide = (t + 64) / 64 * 64;
+    const kvr_real g = (kvr_real)u->n_head;
+
+    for (uint32_t h = 0; h < u->n_head; h++) {
+        if (u->run->observe == KVR_OBSERVE_RAW)
+            w->by[h] = 1;
+        else
+            w->by[h] = w->by[h] > 0 ? (kvr_real)1 / w->by[h] : 0;
+    }
+    if (u->run->group == KVR_GROUP_MAX)
+        kernels->weigh_max(w->weight, w->row, w->by, u->n_head, wide);
+    else
+        kernels->weigh(w->weight, w->row, w->by, u->n_head,
+                       u->run->group == KVR_GROUP_SUM ? (kvr_real)1
+                                                      : (kvr_real)1 / g,
+                       wide);
+}
+
+static void observe(struct unit *u, struct layer_work *w,
+                    struct kvr_view *view)
+{
+    const struct plan *plan = w->plan;
+    const struct kvr_policy *policy = u->run->policy;
+    const uint32_t wide = (view->n + 63) / 64 * 64;
+    kvr_real constant[4] = {0};
+
+    reduce(u, w, view->step);
+    view->weight = w->weight;
+    if ((policy->needs & KVR_NEEDS_ACCESS) != 0) {
+        int inclusive;
+        const kvr_real least = access_least(
+            &plan->options->access, w->weight, u->resident, view->n,
+            u->n_resident, w->sorted, &inclusive);
+        plan->kernels->above(w->accessed, w->weight, least, inclusive, wide);
+        view->accessed = w->accessed;
+    }
+    if (policy->update != NULL) {
+        if (policy->constants != NULL)
+            policy->constants(&u->setting, constant);
+        policy->update[plan->isa](u->score, w->weight, wide, view->step,
+                                  constant);
+    }
+    if (policy->observed != NULL)
+        policy->observed[plan->isa](u->state, view);
+}
+
+/* How many tokens have to go after row t. */
+static uint32_t surplus(const struct unit *u, const struct plan *plan,
+                        uint32_t t)
+{
+    const struct kvr_when *when = &plan->options->when;
+    const uint32_t start = plan->options->stream_prefill ? 0 : plan->P - 1;
+
+    if (t < start || u->n_resident <= u->target ||
+        (u->run->policy->needs & KVR_KEEPS_ALL) != 0 ||
+        u->run->policy->mask != NULL)
+        return 0;
+    if (when->kind == KVR_WHEN_EVERY && (t - start) % when->n != 0)
+        return 0;
+    if (when->kind == KVR_WHEN_OVERFLOW && u->n_resident <= u->cap)
+        return 0;
+    if (when->kind == KVR_WHEN_PROMPT_END && t != plan->P - 1)
+        return 0;
+    return u->n_resident - u->target;
+}
+
+/* Number `k` from the oldest of the candidates whose keys are lowest. */
+static uint32_t equal_at(const struct unit *u, const struct kvr_view *view,
+                         const kvr_real *key, kvr_real low,
+                         const kvr_real *second, kvr_real low2, uint32_t k)
+{
+    for (uint32_t i = view->first; i < view->last; i++)
+        if (u->resident[i] != 0 && key[i] == low &&
+            (second == NULL || second[i] == low2) && k-- == 0)
+            return i;
+    return UINT32_MAX;
+}
+
+/* The victim by ranking; *tied: how many were as good. */
+static uint32_t rank(struct unit *u, struct layer_work *w,
+                     struct kvr_view *view, const kvr_real *key,
+                     const kvr_real *second)
+{
+    const struct kernels *kernels = w->plan->kernels;
+    struct lowest found =
+        kernels->lowest(key, u->resident, view->first, view->last);
+    const kvr_real low = found.low;
+
+    if (found.n == 0)
+        return UINT32_MAX;
+    if (second != NULL && found.n > 1)
+        found = kernels->lowest_second(key, low, second, u->resident,
+                                       view->first, view->last);
+    *view->tied = found.n;
+    if (found.n <= 1 || view->ties == KVR_TIES_OLDEST)
+        return found.oldest;
+    const uint32_t k = view->ties == KVR_TIES_NEWEST
+                           ? found.n - 1
+                           : view->below(view, u->n_resident, found.n);
+    return equal_at(u, view, key, low, second, found.low, k);
+}
+
+static bool remember(struct unit *u, uint32_t step, uint32_t position)
+{
+    if (!kvr_grow((void **)&u->log, &u->log_capacity, u->n_log + 1,
+                  sizeof *u->log)) {
+        u->status = KVR_ERR_MEMORY;
+        snprintf(u->error, sizeof u->error, "no memory for evictions");
+        return false;
+    }
+    u->log[u->n_log++] = (struct kvr_eviction){step, position};
+    return true;
+}
+
+static void evict_one(struct unit *u, struct layer_work *w,
+                      struct kvr_view *view, uint32_t victim)
+{
+    const bool counted = view->step + 1 >= w->plan->P;
+
+    if (victim < view->first || victim >= view->last ||
+        u->resident[victim] == 0) {
+        fail(u, view->step,
+             victim == UINT32_MAX ? "it names no token that may leave"
+                                  : "it names a token that may not leave");
+        return;
+    }
+    if (counted)
+        for (uint32_t c = 0; c < u->n_cache; c++) {
+            u->tally[c].evictions++;
+            u->tally[c].tied += *view->tied > 1;
+            u->tally[c].tied_at_zero +=
+                *view->tied > 1 && view->weight != NULL &&
+                w->weight[victim] == 0;
+        }
+    u->evicted_now++;
+    if (w->plan->options->schedules && !remember(u, view->step, victim))
+        return;
+    clear(u, view, victim);
+}
+
+/* Ranks by the rule's form; keys are computed once per step. */
+static void evict(struct unit *u, struct layer_work *w,
+                  struct kvr_view *view, uint32_t n)
+{
+    const struct kvr_policy *policy = u->run->policy;
+    const enum kvr_isa isa = w->plan->isa;
+    const kvr_real *key = u->score, *second = NULL;
+
+    if (policy->rank != NULL) {
+        policy->rank[isa](w->key, u->score, view->n, view->step);
+        key = w->key;
+    } else if (policy->score != NULL) {
+        policy->score[isa](u->state, view, w->key, w->second);
+        key = w->key;
+        second = policy->two_keys ? w->second : NULL;
+    }
+    for (; n > 0 && u->status == KVR_OK; n--) {
+        uint32_t tied = 1;
+        view->n_evict = n;
+        view->tied = &tied;
+        view->first = max_u32(u->oldest, u->protect_first);
+        const uint32_t victim = policy->victim != NULL
+                                    ? policy->victim[isa](u->state, view)
+                                    : rank(u, w, view, key, second);
+        evict_one(u, w, view, victim);
+    }
+    view->n_evict = 0;
+}
+
+static void evict_by_schedule(struct unit *u, struct layer_work *w,
+                              struct kvr_view *view)
+{
+    const struct optimum *o = &w->optimum[u->first_cache];
+    const uint32_t *leaves =
+        o->leaves + u->run->budget_index * w->plan->T;
+    uint32_t tied = 1;
+
+    if (isnan(o->loss[u->run->budget_index])) {
+        fail(u, view->step, "no schedule keeps the protected tokens");
+        return;
+    }
+    view->tied = &tied;
+    view->first = 0;
+    view->last = view->n;
+    for (uint32_t i = 0; i < view->n && u->status == KVR_OK; i++)
+        if (leaves[i] == view->step && u->resident[i] != 0)
+            evict_one(u, w, view, i);
+}
+
+/* A mask rule says anew what row t may see. */
+static void apply_mask(struct unit *u, struct layer_work *w,
+                       struct kvr_view *view)
+{
+    const uint32_t wide = (view->n + 63) / 64 * 64;
+
+    u->run->policy->mask[w->plan->isa](u->state, view, w->accessed);
+    u->n_resident = 0;
+    memset(u->bits, 0, w->plan->words * sizeof *u->bits);
+    for (uint32_t i = 0; i < wide; i++)
+        u->resident[i] = 0;
+    for (uint32_t i = 0; i < view->n; i++)
+        if (w->accessed[i] != 0)
+            set(u, i);
+    view->n_resident = u->n_resident;
+    if (u->resident[view->step] == 0)
+        fail(u, view->step, "its mask hides the newest token");
+}
+
+static void see_facts(const struct unit *u, const struct layer_work *w,
+                      struct kvr_view *view, uint32_t r)
+{
+    const struct plan *plan = w->plan;
+    const struct facts *f = &w->facts[u->first_cache];
+    const size_t nb = plan->options->n_budget;
+
+    view->next_access =
+        f->next_access != NULL ? f->next_access + r * plan->stride : NULL;
+    view->future_mass =
+        f->future != NULL ? f->future + r * plan->stride : NULL;
+    view->column_mass = f->column;
+    view->recorded = f->summed + r * plan->stride;
+    view->top_least = f->least[r * nb + u->run->budget_index];
+}
+
+static void step(struct unit *u, struct layer_work *w, uint32_t t,
+                 uint32_t k, uint32_t r)
+{
+    const struct plan *plan = w->plan;
+    const struct kvr_policy *policy = u->run->policy;
+    const struct draw draw = {.unit = u, .seed = plan->options->seed,
+                              .purpose = KVR_RANDOM_POLICY};
+    struct kvr_view view = {
+        .setting = &u->setting, .step = t, .n = t + 1,
+        .ties = plan->options->ties, .resident = u->resident,
+        .bits = u->bits, .below = below, .ud = &draw,
+        .last = t + 1 > u->protect_last ? t + 1 - u->protect_last : 0,
+    };
+    const bool counted =
+        t >= plan->P ? t >= plan->score_first && t <= plan->score_last
+                     : plan->options->stream_prefill;
+
+    u->evicted_now = 0;
+    set(u, t);
+    u->score[t] = 0;
+    view.n_resident = u->n_resident;
+    expire(u, &view, w->shape);
+    see_facts(u, w, &view, r);
+    if (policy->insert != NULL)
+        policy->insert(u->state, &view);
+    if (policy->mask != NULL && t >= plan->P)
+        apply_mask(u, w, &view);
+    view.n_resident = u->n_resident;
+    if (u->visible_at != NULL)
+        u->visible_at[t] = u->n_resident;
+    if (counted || sees_rows(u->run)) {
+        weigh_heads(u, w, t, k);
+        for (uint32_t c = 0; counted && c < u->n_cache; c++)
+            unit_count(u, w, c, t, r, w->kept + c * w->group);
+    }
+    if (sees_rows(u->run))
+        observe(u, w, &view);
+    if ((policy->needs & KVR_NEEDS_SCHEDULE) != 0) {
+        evict_by_schedule(u, w, &view);
+    } else {
+        const uint32_t n = surplus(u, plan, t);
+        if (n > 0)
+            evict(u, w, &view, n);
+    }
+    if (u->steps != NULL && counted && t >= plan->P)
+        for (uint32_t c = 0; c < u->n_cache; c++)
+            u->steps[(size_t)c * u->n_m + t - plan->score_first].evicted =
+                u->evicted_now;
+}
+
+void unit_advance(struct unit *u, struct layer_work *w, uint32_t first,
+                  uint32_t k, uint32_t n)
+{
+    for (uint32_t r = 0; r < n && u->status == KVR_OK; r++)
+        step(u, w, first + r, k + r, r);
+}

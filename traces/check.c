@@ -1,0 +1,370 @@
+/* check.c -- every row of a trace against what the trace says of itself.
+ * SPDX-License-Identifier: GPL-3.0-or-later */
+#include "hash.h"
+#include "kvr_half.h"
+#include "kvr_journal.h"
+#include "kvr_memory.h"
+#include "kvr_parallel.h"
+#include "reader.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What was found in one head. */
+struct finding {
+    uint32_t layer, head;
+    uint32_t first_bad; /* row; T: none */
+    uint32_t n_bad;     /* rows */
+    bool unreadable;    /* a tile's rows are missing: no hash */
+    uint64_t *hashes;   /* of its tiles */
+    struct kvr_error first;
+};
+
+struct check {
+    const struct kvr_trace *trace;
+    struct finding *findings; /* [n] */
+    uint32_t n;
+    struct kvr_trace_scratch **scratch; /* [workers] */
+    uint8_t **rows;                     /* [workers] stored rows */
+    float **wide;                       /* [workers] one row */
+};
+
+void kvr_trace_report_free(struct kvr_trace_report *report)
+{
+    for (size_t i = 0; i < report->n_problem; i++)
+        free(report->problems[i]);
+    free(report->problems);
+    *report = (struct kvr_trace_report){0};
+}
+
+KVR_PRINTF(2, 3)
+static void add_problem(struct kvr_trace_report *report, const char *format,
+                        ...)
+{
+    char line[512];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    report->ok = false;
+    if (!kvr_grow((void **)&report->problems, &report->capacity,
+                  report->n_problem + 1, sizeof *report->problems))
+        return;
+    report->problems[report->n_problem] = kvr_strdup(line);
+    if (report->problems[report->n_problem] != NULL)
+        report->n_problem++;
+}
+
+/* First bad row of a head, with its reason; later ones are counted. */
+static void note_row(struct finding *f, uint32_t row,
+                     const struct kvr_error *why)
+{
+    if (f->n_bad++ == 0) {
+        f->first_bad = row;
+        f->first = *why;
+    }
+}
+
+/* How far the stored weights' sum may be from the sum before storage: half a
+ * step of each rounded weight (relative for normal numbers, a fixed step for
+ * subnormal ones), and single-precision adding up. */
+static double sum_tolerance(const struct kvr_trace_shape *shape, uint32_t n,
+                            double mass)
+{
+    double relative = (n + 1) * 0x1p-24, absolute = n * 0x1p-60;
+
+    if (shape->dtype == KVR_F16) {
+        const int bits = shape->round_bits != 0 ? (int)shape->round_bits : 10;
+        relative += ldexp(1, -bits - 1);
+        absolute += n * ldexp(0x1p-25, 10 - bits);
+        if (bits < 10) { /* rounded twice: to f16, then to its bits */
+            relative += 0x1p-11;
+            absolute += n * 0x1p-25;
+        }
+    }
+    return mass * relative + absolute;
+}
+
+static enum kvr_status check_sum(const struct kvr_trace *trace,
+                                 const struct finding *f, uint32_t row,
+                                 uint32_t n, double sum, struct kvr_error *err)
+{
+    const struct kvr_trace_shape *shape = &trace->box->shape;
+    const float *mass;
+    uint32_t rows;
+
+    const enum kvr_status status =
+        kvr_trace_array(&mass, &rows, trace, f->layer, KVR_ROW_MASS, err);
+    if (status != KVR_OK || mass == NULL)
+        return status;
+    const double stated = mass[(size_t)f->head * shape->n_token + row];
+    if (fabs(sum - stated) <= sum_tolerance(shape, n, stated))
+        return KVR_OK;
+    return kvr_fail(err, KVR_ERR_NO,
+                    "layer %u head %u row %u: the weights sum to %.9g, "
+                    "row_mass is %.9g",
+                    shape->layers[f->layer].layer, f->head, row, sum, stated);
+}
+
+static enum kvr_status check_weights(const struct kvr_trace *trace,
+                                     const struct finding *f, uint32_t row,
+                                     const float *weight, uint32_t n,
+                                     struct kvr_error *err)
+{
+    const struct kvr_layer_shape *y = &trace->box->layers[f->layer];
+    uint32_t first = 0;
+    double sum = 0;
+
+    if (y->mask == KVR_MASK_WINDOW && row + 1 > y->span)
+        first = row + 1 - y->span;
+    if (y->mask == KVR_MASK_CHUNK)
+        first = row / y->span * y->span;
+    for (uint32_t key = 0; key < n; key++) {
+        if (!(weight[key] >= 0 && weight[key] <= 3e38f))
+            return kvr_fail(err, KVR_ERR_NO,
+                            "layer %u head %u row %u key %u: weight %g",
+                            y->layer, f->head, row, key, (double)weight[key]);
+        if (key < first && weight[key] != 0)
+            return kvr_fail(err, KVR_ERR_NO,
+                            "layer %u head %u row %u key %u: weight %g "
+                            "outside of the %s of %u",
+                            y->layer, f->head, row, key, (double)weight[key],
+                            y->mask == KVR_MASK_WINDOW ? "window" : "chunk",
+                            y->span);
+        sum += (double)weight[key];
+    }
+    return check_sum(trace, f, row, n, sum, err);
+}
+
+static void check_tile(const struct check *c, struct finding *f, uint32_t first,
+                       uint32_t n, uint32_t worker)
+{
+    const struct kvr_trace *trace = c->trace;
+    const struct kvr_trace_shape *shape = &trace->box->shape;
+    const size_t item = kvr__dtype_size(shape->dtype);
+    const struct stored_rows want = {.layer = f->layer,
+                                     .head = f->head,
+                                     .first = first,
+                                     .n = n,
+                                     .out = c->rows[worker],
+                                     .stride = shape->n_token};
+    uint64_t hashes[KVR_TILE_ROWS];
+    struct kvr_error err = {0};
+
+    if (kvr__read_stored(trace, &want, c->scratch[worker], &err) != KVR_OK) {
+        note_row(f, first, &err);
+        f->n_bad += n - 1;
+        f->unreadable = true;
+        return;
+    }
+    for (uint32_t r = 0; r < n; r++) {
+        const uint8_t *stored = want.out + r * want.stride * item;
+        const uint32_t keys =
+            kvr__row_keys(&shape->layers[f->layer], first + r, shape->n_token);
+        float *wide = c->wide[worker];
+        hashes[r] = kvr_hash64(stored, keys * item);
+        if (shape->dtype == KVR_F16)
+            kvr_f16_to_f32_n(wide, (const uint16_t *)(const void *)stored,
+                             keys);
+        else
+            memcpy(wide, stored, keys * item);
+        if (check_weights(trace, f, first + r, wide, keys, &err) != KVR_OK)
+            note_row(f, first + r, &err);
+    }
+    f->hashes[first / KVR_TILE_ROWS] = kvr_hash64(hashes, n * sizeof *hashes);
+}
+
+static enum kvr_status check_head(uint32_t item, uint32_t worker, void *ud,
+                                  struct kvr_error *err)
+{
+    const struct check *c = ud;
+    struct finding *f = &c->findings[item];
+    const uint32_t t = c->trace->box->shape.n_token;
+
+    (void)err;
+    f->first_bad = t;
+    for (uint32_t first = 0; first < t; first += KVR_TILE_ROWS)
+        check_tile(c, f, first,
+                   t - first < KVR_TILE_ROWS ? t - first : KVR_TILE_ROWS,
+                   worker);
+    return KVR_OK;
+}
+
+static void free_check(struct check *c, uint32_t workers)
+{
+    for (uint32_t i = 0; c->findings != NULL && i < c->n; i++)
+        free(c->findings[i].hashes);
+    for (uint32_t w = 0; w < workers; w++) {
+        if (c->scratch != NULL)
+            kvr_trace_scratch_free(c->scratch[w]);
+        if (c->rows != NULL)
+            free(c->rows[w]);
+        if (c->wide != NULL)
+            free(c->wide[w]);
+    }
+    free(c->findings);
+    free(c->scratch);
+    free(c->rows);
+    free(c->wide);
+}
+
+static enum kvr_status new_check(struct check *c, const struct kvr_trace *trace,
+                                 uint32_t workers, struct kvr_error *err)
+{
+    const struct kvr_trace_shape *shape = &trace->box->shape;
+    const size_t t = shape->n_token;
+    const size_t n_tile = (t + KVR_TILE_ROWS - 1) / KVR_TILE_ROWS;
+    enum kvr_status status = KVR_OK;
+    uint32_t next = 0;
+
+    c->findings = kvr_calloc(c->n, sizeof *c->findings);
+    c->scratch = kvr_calloc(workers, sizeof(struct kvr_trace_scratch *));
+    c->rows = kvr_calloc(workers, sizeof(uint8_t *));
+    c->wide = kvr_calloc(workers, sizeof(float *));
+    bool ok = c->findings != NULL && c->scratch != NULL && c->rows != NULL &&
+              c->wide != NULL;
+    for (uint32_t w = 0; ok && status == KVR_OK && w < workers; w++) {
+        status = kvr_trace_scratch_new(&c->scratch[w], trace, err);
+        c->rows[w] =
+            kvr_calloc(KVR_TILE_ROWS * t, kvr__dtype_size(shape->dtype));
+        c->wide[w] = kvr_calloc(t, sizeof(float));
+        ok = c->rows[w] != NULL && c->wide[w] != NULL;
+    }
+    for (uint32_t l = 0; ok && l < shape->n_layer; l++)
+        for (uint32_t h = 0;
+             ok && trace->attention[l].present && h < shape->layers[l].n_head;
+             h++) {
+            c->findings[next].layer = l;
+            c->findings[next].head = h;
+            c->findings[next].hashes = kvr_calloc(n_tile, sizeof(uint64_t));
+            ok = c->findings[next++].hashes != NULL;
+        }
+    return ok ? status : kvr_no_memory(err, "a check", KVR_TILE_ROWS * t * 8);
+}
+
+static enum kvr_status hash_trace(char text[KVR_HASH_TEXT],
+                                  const struct check *c, struct kvr_error *err)
+{
+    const struct kvr_trace_shape *shape = &c->trace->box->shape;
+    const uint32_t t = shape->n_token;
+    struct kvr_hash *hash = kvr_hash_new();
+
+    if (hash == NULL)
+        return kvr_no_memory(err, "a hash", 0);
+    enum kvr_status status = kvr__hash_shape(hash, shape, err);
+    for (uint32_t i = 0; i < c->n; i++)
+        kvr_hash_add(hash, c->findings[i].hashes,
+                     (t + KVR_TILE_ROWS - 1) / KVR_TILE_ROWS *
+                         sizeof(uint64_t));
+    for (uint32_t l = 0; l < shape->n_layer; l++)
+        for (int a = 0; status == KVR_OK && a < KVR_N_ARRAY; a++) {
+            const float *data;
+            uint32_t rows;
+            status = kvr_trace_array(&data, &rows, c->trace, l,
+                                     (enum kvr_array)a, err);
+            if (status == KVR_OK && data != NULL)
+                kvr__hash_array(hash, rows, t, data, t);
+        }
+    kvr__hash_tokens(hash, t, &c->trace->tokens);
+    kvr_hash_text(hash, text);
+    kvr_hash_free(hash);
+    return status;
+}
+
+static enum kvr_status summarise(struct kvr_trace_report *report,
+                                 const struct check *c, struct kvr_error *err)
+{
+    const char *stated = c->trace->facts.hash;
+    char computed[KVR_HASH_TEXT];
+    bool unreadable = false;
+
+    for (uint32_t i = 0; i < c->n; i++) {
+        const struct finding *f = &c->findings[i];
+        unreadable = unreadable || f->unreadable;
+        if (f->first_bad < report->closed_rows)
+            report->closed_rows = f->first_bad;
+        if (f->n_bad == 1)
+            add_problem(report, "%.400s", f->first.message);
+        else if (f->n_bad > 1)
+            add_problem(report, "%.400s (and %u more rows of this head)",
+                        f->first.message, f->n_bad - 1);
+    }
+    if (stated[0] == '\0' || unreadable)
+        return KVR_OK;
+    const enum kvr_status status = hash_trace(computed, c, err);
+    if (status == KVR_OK && strcmp(stated, computed) != 0)
+        add_problem(report, "the content hash is %s, stated is %s", computed,
+                    stated);
+    return status;
+}
+
+static enum kvr_status check_rows(struct kvr_trace_report *report,
+                                  const struct kvr_trace *trace,
+                                  uint32_t threads, struct kvr_error *err)
+{
+    const struct kvr_trace_shape *shape = &trace->box->shape;
+    struct check c = {.trace = trace};
+
+    for (uint32_t l = 0; l < shape->n_layer; l++) {
+        if (trace->attention[l].present)
+            c.n += shape->layers[l].n_head;
+        else
+            add_problem(report, "layer %u has no attention",
+                        shape->layers[l].layer);
+    }
+    const uint32_t workers = kvr_parallel_workers(c.n, threads);
+    enum kvr_status status = new_check(&c, trace, workers, err);
+    if (status == KVR_OK)
+        status = kvr_parallel_for(c.n, threads, check_head, &c, err);
+    if (status == KVR_OK)
+        status = summarise(report, &c, err);
+    free_check(&c, workers);
+    return status;
+}
+
+static enum kvr_status check_journal(struct kvr_trace_report *report,
+                                     const char *path, struct kvr_error *err)
+{
+    struct kvr_journal *j = NULL;
+
+    const enum kvr_status status = kvr_journal_open(&j, path, err);
+    if (status != KVR_OK)
+        return status;
+    const struct kvr_journal_facts *f = kvr_journal_facts(j);
+    report->closed_rows = f->n_step;
+    add_problem(report,
+                "%s: %u of at most %u steps are closed; 'kvreplay trace "
+                "repair' makes a trace of them",
+                f->running ? "the capture is still running"
+                           : "the capture did not finish",
+                f->n_step, kvr_journal_shape(j)->n_token);
+    if (f->problem[0] != '\0')
+        add_problem(report, "%s", f->problem);
+    kvr_journal_close(j);
+    return KVR_OK;
+}
+
+enum kvr_status kvr_trace_check(struct kvr_trace_report *report,
+                                const char *path, uint32_t threads,
+                                struct kvr_error *err)
+{
+    struct kvr_trace *trace = NULL;
+
+    *report = (struct kvr_trace_report){.ok = true};
+    if (kvr_journal_is(path))
+        return check_journal(report, path, err);
+    enum kvr_status status = kvr_trace_open(&trace, path, err);
+    if (status != KVR_OK)
+        return status;
+    report->complete = true;
+    report->closed_rows = trace->box->shape.n_token;
+    status = check_rows(report, trace, threads, err);
+    kvr_trace_close(trace);
+    if (status != KVR_OK)
+        kvr_trace_report_free(report);
+    return status;
+}

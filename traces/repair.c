@@ -1,0 +1,158 @@
+/* repair.c -- finished files out of unfinished ones.
+ * SPDX-License-Identifier: GPL-3.0-or-later */
+#include "h5.h"
+#include "journal_read.h"
+#include "kvr_file.h"
+#include "kvr_log.h"
+#include "kvr_memory.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static enum kvr_status repair_journal(const char *from, const char *to,
+                                      bool force, struct kvr_error *err)
+{
+    struct kvr_journal *j = NULL;
+
+    enum kvr_status status = kvr_journal_open(&j, from, err);
+    if (status != KVR_OK)
+        return status;
+    if (j->facts.running)
+        status = kvr_fail(err, KVR_ERR_EXISTS,
+                          "%s: its capture is still running", from);
+    else if (j->facts.n_step == 0)
+        status =
+            kvr_fail(err, KVR_ERR_NOTHING, "%s: no step was closed%s%s", from,
+                     j->facts.problem[0] != '\0' ? ": " : "", j->facts.problem);
+    else
+        status = kvr__assemble(j->content, j->fd, to, force, err);
+    if (status == KVR_OK && j->facts.problem[0] != '\0')
+        kvr_log(KVR_LOG_WARNING, "%s: %s: %u steps before it are kept", from,
+                j->facts.problem, j->facts.n_step);
+    if (status == KVR_OK && !j->facts.damaged)
+        unlink(from);
+    kvr_journal_close(j);
+    return status;
+}
+
+static enum kvr_status copy_file(int in, const char *to, struct kvr_error *err)
+{
+    enum { BLOCK = 1 << 16 };
+    const int out = open(to, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    uint8_t *block = malloc(BLOCK);
+    enum kvr_status status = KVR_OK;
+    off_t at = 0;
+    ssize_t n = 0;
+
+    if (out < 0 || block == NULL) {
+        status = kvr_fail(err, KVR_ERR_IO, "%s: cannot be created: %s", to,
+                          strerror(errno));
+        goto out;
+    }
+    while (status == KVR_OK && (n = pread(in, block, BLOCK, at)) > 0) {
+        status = kvr_write_all(out, block, (size_t)n, to, err);
+        at += n;
+    }
+    if (status == KVR_OK && (n < 0 || fsync(out) != 0))
+        status = kvr_fail(err, KVR_ERR_IO, "%s: cannot be copied: %s", to,
+                          strerror(errno));
+out:
+    if (out >= 0)
+        close(out);
+    free(block);
+    return status;
+}
+
+/* h5clear's own means: a property of the file access list. */
+static enum kvr_status clear_flag(const char *path, struct kvr_error *err)
+{
+    const hid_t access = H5Pcreate(H5P_FILE_ACCESS);
+    hbool_t clear = 1;
+    hid_t file = -1;
+
+    kvr__h5_quiet();
+    if (access >= 0 && H5Pset_file_locking(access, 0, 1) >= 0 &&
+        H5Pset(access, "clear_status_flags", &clear) >= 0)
+        file = H5Fopen(path, H5F_ACC_RDWR, access);
+    if (access >= 0)
+        H5Pclose(access);
+    if (file < 0)
+        return kvr__h5_fail(err, KVR_ERR_INPUT, path,
+                            "the copy cannot be opened");
+    if (H5Fclose(file) < 0)
+        return kvr__h5_fail(err, KVR_ERR_IO, path, "cannot be written");
+    file = -1;
+    const enum kvr_status status = kvr__h5_open(&file, path, err);
+    if (status == KVR_OK)
+        H5Fclose(file);
+    return status;
+}
+
+static enum kvr_status repair_copy(int in, const char *to, bool force,
+                                   struct kvr_error *err)
+{
+    char *temporary = kvr__path_with(to, ".part.tmp");
+
+    if (temporary == NULL)
+        return kvr_no_memory(err, "a path", strlen(to));
+    enum kvr_status status = KVR_OK;
+    if (!force && kvr_file_exists(to))
+        status = kvr_fail(err, KVR_ERR_EXISTS,
+                          "%s: exists; --force overwrites it", to);
+    if (status == KVR_OK) {
+        status = copy_file(in, temporary, err);
+        if (status == KVR_OK)
+            status = clear_flag(temporary, err);
+        if (status == KVR_OK && rename(temporary, to) != 0)
+            status = kvr_fail(err, KVR_ERR_IO,
+                              "%s: cannot be renamed into place: %s", to,
+                              strerror(errno));
+        if (status != KVR_OK)
+            unlink(temporary);
+    }
+    free(temporary);
+    return status == KVR_OK ? kvr_sync_folder(to, err) : status;
+}
+
+static enum kvr_status repair_hdf5(const char *from, const char *to, bool force,
+                                   struct kvr_error *err)
+{
+    const int fd = open(from, O_RDONLY | O_CLOEXEC);
+    struct h5_super super = {0};
+    hid_t file = -1;
+
+    if (fd < 0 || !kvr__h5_super(&super, fd)) {
+        const int code = errno;
+        if (fd >= 0)
+            close(fd);
+        return kvr_fail(err, KVR_ERR_IO, "%s: cannot be read: %s", from,
+                        strerror(code));
+    }
+    enum kvr_status status;
+    if (super.open_for_writing) {
+        status = repair_copy(fd, to, force, err);
+    } else {
+        status = kvr__h5_open(&file, from, err);
+        if (status == KVR_OK) {
+            H5Fclose(file);
+            status = kvr_fail(err, KVR_ERR_NOTHING,
+                              "%s: was closed by its writer; there is "
+                              "nothing to repair",
+                              from);
+        }
+    }
+    close(fd);
+    return status;
+}
+
+enum kvr_status kvr_trace_repair(const char *from, const char *to, bool force,
+                                 struct kvr_error *err)
+{
+    if (kvr_journal_is(from))
+        return repair_journal(from, to, force, err);
+    return repair_hdf5(from, to, force, err);
+}
