@@ -1,0 +1,173 @@
+/* backend.h -- what the decoder asks of a machine: a table of functions over
+ * opaque tensors. Plain C, so that a back end may be a module loaded at run
+ * time. The CPU back end (cpu_backend.c) is the reference: the others must
+ * give its numbers within the golden tolerances.
+ *
+ * A tensor is a matrix [rows, cols] of f32, or a weight in a stored type of
+ * quant.h. Activations hold one token per row. Every call works on the first
+ * `n` rows, n >= 1. A device is used from one thread at a time; calls may run
+ * asynchronously, but `read` and the row hook see everything asked before.
+ * Failures: KVR_ERR_MEMORY, KVR_ERR_INPUT (not finite), KVR_ERR_INTERNAL.
+ * SPDX-License-Identifier: GPL-3.0-or-later */
+#ifndef BACKEND_H
+#define BACKEND_H
+
+#include "kvr_error.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Changes with every change of the structs here; checked first. */
+enum { KVR_BACKEND_ABI = 1 };
+
+struct kvr_device;
+struct kvr_tensor;
+
+struct kvr_device_options {
+    uint32_t threads;  /* of the host; 0: processors */
+    uint32_t max_rows; /* most rows of one call */
+    uint32_t max_keys; /* most tokens a cache will hold */
+};
+
+/* A weight as it lies in the model file: `rows` rows of `cols` values of
+ * stored type `type`. `data` stays valid until the device is closed. */
+struct kvr_weight {
+    uint32_t type;
+    uint64_t rows, cols;
+    const uint8_t *data;
+};
+
+/* Attention rows first..first+n-1 of query head `head`, on the host:
+ * rows[r * stride + key] for keys 0..first+r, zero outside the mask, summing
+ * to mass[r] (about 1). lse[r]: natural log of the sum of exp(logit). */
+struct kvr_rows {
+    uint32_t layer, head, first, n;
+    const float *rows;
+    size_t stride;
+    const float *lse, *mass; /* [n] */
+};
+
+/* Receives rows; each head's come in order, different heads possibly from
+ * different threads at once. The pointers end with the call. */
+typedef enum kvr_status (*kvr_rows_fn)(void *ud, const struct kvr_rows *rows,
+                                       struct kvr_error *err);
+
+struct kvr_attention {
+    struct kvr_tensor *out;          /* [n, n_head * value_dim] */
+    const struct kvr_tensor *query;  /* [n, n_head * key_dim], rotated */
+    const struct kvr_tensor *keys;   /* cache, see store */
+    const struct kvr_tensor *values; /* cache */
+    uint32_t layer, n_head, n_kv_head, key_dim, value_dim;
+    uint32_t first, n;  /* the rows' positions; their keys are stored */
+    float scale;        /* of the logits */
+    kvr_rows_fn report; /* NULL: nobody wants the rows */
+    void *ud;
+};
+
+struct kvr_backend {
+    uint32_t abi; /* KVR_BACKEND_ABI */
+    const char *name;
+
+    enum kvr_status (*open)(struct kvr_device **out,
+                            const struct kvr_device_options *options,
+                            struct kvr_error *err);
+    /* Frees the tensors too. NULL is fine. */
+    void (*close)(struct kvr_device *device);
+
+    /* Tensors live until close. buffer: f32, zeroed. */
+    enum kvr_status (*weight)(struct kvr_tensor **out,
+                              struct kvr_device *device,
+                              const struct kvr_weight *weight,
+                              struct kvr_error *err);
+    enum kvr_status (*buffer)(struct kvr_tensor **out,
+                              struct kvr_device *device, uint64_t rows,
+                              uint64_t cols, struct kvr_error *err);
+    enum kvr_status (*write)(struct kvr_device *device,
+                             struct kvr_tensor *tensor, const float *in,
+                             uint32_t n, struct kvr_error *err);
+    enum kvr_status (*read)(struct kvr_device *device, float *out,
+                            const struct kvr_tensor *tensor, uint32_t first,
+                            uint32_t n, struct kvr_error *err);
+
+    /* out[i] = row ids[i] of weight; every id is below its rows */
+    enum kvr_status (*embed)(struct kvr_device *device, struct kvr_tensor *out,
+                             const struct kvr_tensor *weight,
+                             const int32_t *ids, uint32_t n,
+                             struct kvr_error *err);
+    /* out = in / sqrt(mean(in^2) + eps) * weight, row by row */
+    enum kvr_status (*rms_norm)(struct kvr_device *device,
+                                struct kvr_tensor *out,
+                                const struct kvr_tensor *in,
+                                const struct kvr_tensor *weight, float eps,
+                                uint32_t n, struct kvr_error *err);
+    /* out (+)= in[first + i] weight^T + bias; bias may be NULL ([1, rows]) */
+    enum kvr_status (*matmul)(struct kvr_device *device, struct kvr_tensor *out,
+                              bool accumulate, const struct kvr_tensor *in,
+                              uint32_t first, const struct kvr_tensor *weight,
+                              const struct kvr_tensor *bias, uint32_t n,
+                              struct kvr_error *err);
+    /* Rotates pairs (j, j + rope_dim / 2) of each of `heads` heads of x.
+     * angles: [n, rope_dim], cosines then sines. */
+    enum kvr_status (*rope)(struct kvr_device *device, struct kvr_tensor *x,
+                            const struct kvr_tensor *angles, uint32_t heads,
+                            uint32_t rope_dim, uint32_t n,
+                            struct kvr_error *err);
+    /* A cache is [heads * max_keys, dim]: token t of head h in row
+     * h * max_keys + t. Stores the n rows of `in` from token `first`. */
+    enum kvr_status (*store)(struct kvr_device *device,
+                             struct kvr_tensor *cache,
+                             const struct kvr_tensor *in, uint32_t heads,
+                             uint32_t first, uint32_t n, struct kvr_error *err);
+    /* Causal attention with softmax in f32. A row that is not finite is
+     * KVR_ERR_INPUT naming layer, head and step. */
+    enum kvr_status (*attention)(struct kvr_device *device,
+                                 const struct kvr_attention *call,
+                                 struct kvr_error *err);
+    /* gate = silu(gate) * up */
+    enum kvr_status (*silu_mul)(struct kvr_device *device,
+                                struct kvr_tensor *gate,
+                                const struct kvr_tensor *up, uint32_t n,
+                                struct kvr_error *err);
+
+    /* Optional: NULL where the back end lacks them. */
+
+    /* out[h * n + i] = L1 norm of W_h v: v the value of row i for query head
+     * h's KV head, W_h that head's columns of the output matrix. */
+    enum kvr_status (*value_out)(struct kvr_device *device, float *out,
+                                 const struct kvr_tensor *value,
+                                 const struct kvr_tensor *weight,
+                                 uint32_t n_head, uint32_t n_kv_head,
+                                 uint32_t n, struct kvr_error *err);
+    /* out[i] = log softmax(in[i] weight^T)[targets[i]]; n targets */
+    enum kvr_status (*log_prob)(struct kvr_device *device, float *out,
+                                const struct kvr_tensor *in,
+                                const struct kvr_tensor *weight,
+                                const int32_t *targets, uint32_t n,
+                                struct kvr_error *err);
+};
+
+enum kvr_backend_choice {
+    KVR_BACKEND_AUTO,
+    KVR_BACKEND_CPU,
+    KVR_BACKEND_CUDA,
+};
+
+/* The back end to use; *why (static storage) says in a few words why it was
+ * taken. KVR_ERR_UNSUPPORTED: it was named and is not there. */
+enum kvr_status kvr_backend_choose(const struct kvr_backend **out,
+                                   const char **why,
+                                   enum kvr_backend_choice choice,
+                                   struct kvr_error *err) KVR_MUST_CHECK;
+
+extern const struct kvr_backend kvr_backend_cpu;
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

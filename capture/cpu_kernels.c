@@ -1,0 +1,276 @@
+/* cpu_kernels.c -- dot products, softmax and SiLU.
+ *
+ * Dot products with stored rows are written twice, plainly and for AVX2; the
+ * loops over activations once, compiled for both.
+ * SPDX-License-Identifier: GPL-3.0-or-later */
+#include "cpu_kernels.h"
+
+#include "block.h"
+#include "kvr_isa.h"
+
+#include <math.h>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+#include <string.h>
+
+#define INLINE static inline __attribute__((always_inline))
+
+/* A dot product keeps 32 sums, sum j over the values j, j + 32, ..., and adds
+ * them in one order, so that both versions give the same bits. */
+enum { LANES = 32 };
+
+static float sum_lanes(const float acc[LANES])
+{
+    float s[8];
+
+    for (int j = 0; j < 8; j++)
+        s[j] = (acc[j] + acc[j + 8]) + (acc[j + 16] + acc[j + 24]);
+    return ((s[0] + s[4]) + (s[1] + s[5])) + ((s[2] + s[6]) + (s[3] + s[7]));
+}
+
+static float dot_base(const float *a, const float *b, size_t n)
+{
+    float acc[LANES] = {0};
+    size_t i = 0;
+
+    for (; i + LANES <= n; i += LANES)
+        for (size_t j = 0; j < LANES; j++)
+            acc[j] += a[i + j] * b[i + j];
+    float sum = sum_lanes(acc);
+    for (; i < n; i++)
+        sum += a[i] * b[i];
+    return sum;
+}
+
+static float dot_q4_1_base(const uint8_t *row, const float *x, size_t n)
+{
+    float acc[LANES] = {0};
+
+    for (size_t i = 0; i < n; i += LANES, row += 20, x += LANES) {
+        const float d = kvr_half_at(row), m = kvr_half_at(row + 2);
+        for (int j = 0; j < LANES / 2; j++) {
+            acc[j] += ((float)(row[4 + j] & 15) * d + m) * x[j];
+            acc[j + 16] += ((float)(row[4 + j] >> 4) * d + m) * x[j + 16];
+        }
+    }
+    return sum_lanes(acc);
+}
+
+static float dot_q8_0_base(const uint8_t *row, const float *x, size_t n)
+{
+    float acc[LANES] = {0};
+
+    for (size_t i = 0; i < n; i += LANES, row += 34, x += LANES) {
+        const float d = kvr_half_at(row);
+        for (int j = 0; j < LANES; j++)
+            acc[j] += (float)(int8_t)row[2 + j] * d * x[j];
+    }
+    return sum_lanes(acc);
+}
+
+#if defined(__x86_64__)
+/* every processor with AVX2 that kvr_isa accepts has F16C */
+#define AVX2 __attribute__((target("avx2,f16c")))
+
+/* sum_lanes, in registers. */
+AVX2 static inline float sum_avx2(const __m256 acc[4])
+{
+    const __m256 s = _mm256_add_ps(_mm256_add_ps(acc[0], acc[1]),
+                                   _mm256_add_ps(acc[2], acc[3]));
+    const __m128 t =
+        _mm_add_ps(_mm256_castps256_ps128(s), _mm256_extractf128_ps(s, 1));
+    const __m128 u = _mm_hadd_ps(t, t);
+
+    return _mm_cvtss_f32(_mm_hadd_ps(u, u));
+}
+
+/* The two halves at `in`, as floats in the lowest places. */
+AVX2 static inline __m128 two_halves(const uint8_t *in)
+{
+    int32_t pair;
+
+    memcpy(&pair, in, sizeof pair);
+    return _mm_cvtph_ps(_mm_cvtsi32_si128(pair));
+}
+
+AVX2 static float dot_avx2(const float *a, const float *b, size_t n)
+{
+    __m256 acc[4] = {{0}, {0}, {0}, {0}};
+    size_t i = 0;
+
+    for (; i + LANES <= n; i += LANES)
+        for (size_t k = 0; k < 4; k++)
+            acc[k] = _mm256_add_ps(
+                acc[k], _mm256_mul_ps(_mm256_loadu_ps(a + i + 8 * k),
+                                      _mm256_loadu_ps(b + i + 8 * k)));
+    float sum = sum_avx2(acc);
+    for (; i < n; i++)
+        sum += a[i] * b[i];
+    return sum;
+}
+
+/* acc + (q * d + m) * x[0..8) */
+AVX2 static inline __m256 add_q4(__m256 acc, __m256i q, __m256 d, __m256 m,
+                                 const float *x)
+{
+    const __m256 w = _mm256_add_ps(_mm256_mul_ps(_mm256_cvtepi32_ps(q), d), m);
+
+    return _mm256_add_ps(acc, _mm256_mul_ps(w, _mm256_loadu_ps(x)));
+}
+
+/* Eight bytes as integers. */
+AVX2 static inline __m256i widen(const uint8_t *in)
+{
+    return _mm256_cvtepu8_epi32(
+        _mm_loadl_epi64((const __m128i *)(const void *)in));
+}
+
+AVX2 static float dot_q4_1_avx2(const uint8_t *row, const float *x, size_t n)
+{
+    const __m256i low = _mm256_set1_epi32(15);
+    __m256 acc[4] = {{0}, {0}, {0}, {0}};
+
+    for (size_t i = 0; i < n; i += LANES, row += 20, x += LANES) {
+        const __m128 scales = two_halves(row);
+        const __m256 d = _mm256_broadcastss_ps(scales);
+        const __m256 m = _mm256_broadcastss_ps(_mm_movehdup_ps(scales));
+        const __m256i a = widen(row + 4), b = widen(row + 12);
+        acc[0] = add_q4(acc[0], _mm256_and_si256(a, low), d, m, x);
+        acc[1] = add_q4(acc[1], _mm256_and_si256(b, low), d, m, x + 8);
+        acc[2] = add_q4(acc[2], _mm256_srli_epi32(a, 4), d, m, x + 16);
+        acc[3] = add_q4(acc[3], _mm256_srli_epi32(b, 4), d, m, x + 24);
+    }
+    return sum_avx2(acc);
+}
+
+AVX2 static float dot_q8_0_avx2(const uint8_t *row, const float *x, size_t n)
+{
+    __m256 acc[4] = {{0}, {0}, {0}, {0}};
+
+    for (size_t i = 0; i < n; i += LANES, row += 34, x += LANES) {
+        const __m256 d = _mm256_broadcastss_ps(two_halves(row));
+        for (int k = 0; k < 4; k++) {
+            const __m256i q = _mm256_cvtepi8_epi32(_mm_loadl_epi64(
+                (const __m128i *)(const void *)(row + 2 + 8 * k)));
+            const __m256 w = _mm256_mul_ps(_mm256_cvtepi32_ps(q), d);
+            acc[k] = _mm256_add_ps(
+                acc[k], _mm256_mul_ps(w, _mm256_loadu_ps(x + 8 * k)));
+        }
+    }
+    return sum_avx2(acc);
+}
+#endif
+
+/* exp for x <= 88, within 2 units in the last place: x = n ln 2 + r, a
+ * polynomial for exp(r) (coefficients of Cephes' expf), times 2^n. Below
+ * -87.3 the result, a subnormal, is taken as 0. NaN stays NaN. */
+INLINE float exp_of(float x)
+{
+    const float n = (x * 1.44269504088896341f + 12582912.0f) - 12582912.0f;
+    const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
+    float p = 1.9875691500e-4f;
+
+    p = p * r + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    p = (p * (r * r) + r) + 1.0f;
+    const float safe = x < -87.3f ? -126.0f : n; /* no shift of a negative */
+    const int32_t bits = (int32_t)((uint32_t)((int32_t)safe + 127) << 23);
+    float power;
+    memcpy(&power, &bits, sizeof power);
+    return x < -87.3f ? 0.0f : p * power;
+}
+
+INLINE float max_of(const float *x, size_t n)
+{
+    float max = x[0];
+
+#pragma omp simd reduction(max : max)
+    for (size_t i = 0; i < n; i++)
+        max = x[i] > max ? x[i] : max;
+    return max;
+}
+
+INLINE float softmax(float *row, size_t n, float *mass)
+{
+    const float max = max_of(row, n);
+    double sum = 0, total = 0;
+
+    if (!isfinite(max))
+        return NAN;
+#pragma omp simd reduction(+ : sum)
+    for (size_t i = 0; i < n; i++) {
+        row[i] = exp_of(row[i] - max);
+        sum += (double)row[i];
+    }
+    const float factor = (float)(1.0 / sum);
+#pragma omp simd reduction(+ : total)
+    for (size_t i = 0; i < n; i++) {
+        row[i] *= factor;
+        total += (double)row[i];
+    }
+    *mass = (float)total;
+    return (float)((double)max + log(sum));
+}
+
+INLINE double sum_exp(const float *x, size_t n, float *max_out)
+{
+    const float max = max_of(x, n);
+    double sum = 0;
+
+    *max_out = max;
+#pragma omp simd reduction(+ : sum)
+    for (size_t i = 0; i < n; i++)
+        sum += (double)exp_of(x[i] - max);
+    return sum;
+}
+
+INLINE void silu_mul(float *restrict gate, const float *restrict up, size_t n)
+{
+#pragma omp simd
+    for (size_t i = 0; i < n; i++) {
+        const float x = gate[i];
+        const float below = x < -88.0f ? -88.0f : x; /* exp stays finite */
+        const float bounded = below > 88.0f ? 88.0f : below;
+        gate[i] = x / (1.0f + exp_of(-bounded)) * up[i];
+    }
+}
+
+#define VARIANT(isa, target) \
+    target static float softmax_##isa(float *row, size_t n, float *mass) \
+    { \
+        return softmax(row, n, mass); \
+    } \
+    target static double sum_exp_##isa(const float *x, size_t n, float *max) \
+    { \
+        return sum_exp(x, n, max); \
+    } \
+    target static void silu_mul_##isa(float *gate, const float *up, size_t n) \
+    { \
+        silu_mul(gate, up, n); \
+    } \
+    static const struct kvr_cpu_kernels isa##_kernels = { \
+        .dot = dot_##isa, \
+        .dot_q4_1 = dot_q4_1_##isa, \
+        .dot_q8_0 = dot_q8_0_##isa, \
+        .softmax = softmax_##isa, \
+        .sum_exp = sum_exp_##isa, \
+        .silu_mul = silu_mul_##isa, \
+    };
+
+VARIANT(base, )
+#if defined(__x86_64__)
+VARIANT(avx2, AVX2)
+#endif
+
+const struct kvr_cpu_kernels *kvr_cpu_kernels(void)
+{
+#if defined(__x86_64__)
+    if (kvr_isa() >= KVR_ISA_AVX2)
+        return &avx2_kernels;
+#endif
+    return &base_kernels;
+}

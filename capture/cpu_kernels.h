@@ -1,0 +1,25 @@
+/* cpu_kernels.h -- the inner loops of the CPU back end.
+ * SPDX-License-Identifier: GPL-3.0-or-later */
+#ifndef CPU_KERNELS_H
+#define CPU_KERNELS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct kvr_cpu_kernels {
+    float (*dot)(const float *a, const float *b, size_t n);
+    /* Products of a stored row with x, expanded value by value in f32. */
+    float (*dot_q4_1)(const uint8_t *row, const float *x, size_t n);
+    float (*dot_q8_0)(const uint8_t *row, const float *x, size_t n);
+    /* In place: row = softmax(row). Returns the log of the sum of exp(row)
+     * (NaN or infinite if any of the row is); *mass: the sum of the result. */
+    float (*softmax)(float *row, size_t n, float *mass);
+    /* Sum of exp(x - *max) with *max the largest. */
+    double (*sum_exp)(const float *x, size_t n, float *max);
+    void (*silu_mul)(float *gate, const float *up, size_t n);
+};
+
+/* Those of the instruction set in use (kvr_isa). */
+const struct kvr_cpu_kernels *kvr_cpu_kernels(void);
+
+#endif

@@ -1,0 +1,487 @@
+/* decoder.c -- the forward pass, in the words of the back-end table.
+ * SPDX-License-Identifier: GPL-3.0-or-later */
+#include "decoder.h"
+
+#include "kvr_memory.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct kvr_decoder {
+    const struct kvr_model *model;
+    const struct kvr_backend *backend;
+    struct kvr_device *device;
+    struct kvr_weights weights;
+    struct kvr_decoder_options options;
+    uint32_t position, last_rows;
+    /* activations, one token per row */
+    struct kvr_tensor *x, *normed, *query, *key, *value, *mixed, *gate, *up;
+    struct kvr_tensor *angles, *logits;
+    struct kvr_tensor **keys, **values; /* caches, [n_layer] */
+    /* on the host */
+    float *host;  /* the widest activation of one feed */
+    float *host2; /* keys beside queries */
+    float *norms; /* [(3 G + H) * max_rows] */
+};
+
+/* Columns of the widest activation that is read back. */
+static uint64_t widest(const struct kvr_config *c)
+{
+    const enum kvr_dim dims[] = {KVR_DIM_HIDDEN, KVR_DIM_QUERY, KVR_DIM_KEY,
+                                 KVR_DIM_VALUE,  KVR_DIM_FF,    KVR_DIM_ROPE};
+    uint64_t most = 0;
+
+    for (size_t i = 0; i < sizeof dims / sizeof dims[0]; i++)
+        if (kvr_dim_size(c, dims[i]) > most)
+            most = kvr_dim_size(c, dims[i]);
+    return most < c->rope_dim ? c->rope_dim : most;
+}
+
+uint64_t kvr_decoder_bytes(const struct kvr_model *model,
+                           const struct kvr_decoder_options *options)
+{
+    const struct kvr_config *c = &model->config;
+    const uint64_t cache = (uint64_t)c->n_layer * c->n_kv_head *
+                           (c->key_dim + c->value_dim) * options->max_tokens;
+    const uint64_t row =
+        2ull * c->hidden + kvr_dim_size(c, KVR_DIM_QUERY) +
+        kvr_dim_size(c, KVR_DIM_KEY) + kvr_dim_size(c, KVR_DIM_VALUE) +
+        kvr_dim_size(c, KVR_DIM_HEADS) + 2ull * c->n_ff + c->rope_dim +
+        widest(c) + kvr_dim_size(c, KVR_DIM_KEY) + 3ull * c->n_kv_head +
+        c->n_head;
+    /* attention rows or an expanded panel, per thread (64 and 128 rows) */
+    const uint64_t block = 64ull * options->max_tokens;
+    const uint64_t panel = 128ull * (widest(c) + options->max_rows);
+
+    return 4 * (cache + row * options->max_rows + c->n_vocab +
+                (block > panel ? block : panel) *
+                    (options->threads > 0 ? options->threads : 2));
+}
+
+struct wanted {
+    struct kvr_tensor **tensor;
+    uint64_t rows, cols;
+};
+
+static enum kvr_status make_buffers(struct kvr_decoder *d,
+                                    struct kvr_error *err)
+{
+    const struct kvr_config *c = &d->model->config;
+    const uint32_t n = d->options.max_rows;
+    const struct wanted list[] = {
+        {&d->x, n, c->hidden},
+        {&d->normed, n, c->hidden},
+        {&d->query, n, kvr_dim_size(c, KVR_DIM_QUERY)},
+        {&d->key, n, kvr_dim_size(c, KVR_DIM_KEY)},
+        {&d->value, n, kvr_dim_size(c, KVR_DIM_VALUE)},
+        {&d->mixed, n, kvr_dim_size(c, KVR_DIM_HEADS)},
+        {&d->gate, n, c->n_ff},
+        {&d->up, n, c->n_ff},
+        {&d->angles, n, c->rope_dim},
+        {&d->logits, 1, c->n_vocab},
+    };
+    enum kvr_status status = KVR_OK;
+
+    for (size_t i = 0; i < sizeof list / sizeof list[0] && status == KVR_OK;
+         i++)
+        status = d->backend->buffer(list[i].tensor, d->device, list[i].rows,
+                                    list[i].cols, err);
+    return status;
+}
+
+static enum kvr_status make_caches(struct kvr_decoder *d, struct kvr_error *err)
+{
+    const struct kvr_config *c = &d->model->config;
+    const uint64_t rows = (uint64_t)c->n_kv_head * d->options.max_tokens;
+    enum kvr_status status = KVR_OK;
+
+    d->keys = kvr_calloc(c->n_layer, sizeof(struct kvr_tensor *));
+    d->values = kvr_calloc(c->n_layer, sizeof(struct kvr_tensor *));
+    if (d->keys == NULL || d->values == NULL)
+        return kvr_no_memory(err, "layers", c->n_layer);
+    for (uint32_t l = 0; l < c->n_layer && status == KVR_OK; l++) {
+        status =
+            d->backend->buffer(&d->keys[l], d->device, rows, c->key_dim, err);
+        if (status == KVR_OK)
+            status = d->backend->buffer(&d->values[l], d->device, rows,
+                                        c->value_dim, err);
+    }
+    return status;
+}
+
+static enum kvr_status make_host(struct kvr_decoder *d, struct kvr_error *err)
+{
+    const struct kvr_config *c = &d->model->config;
+    const size_t n = d->options.max_rows;
+
+    d->host = kvr_calloc(n, widest(c) * sizeof(float));
+    d->host2 = kvr_calloc(n, kvr_dim_size(c, KVR_DIM_KEY) * sizeof(float));
+    d->norms = kvr_calloc(n, (3ull * c->n_kv_head + c->n_head) * sizeof(float));
+    if (d->host == NULL || d->host2 == NULL || d->norms == NULL)
+        return kvr_no_memory(err, "activations", n * widest(c) * sizeof(float));
+    return KVR_OK;
+}
+
+enum kvr_status kvr_decoder_new(struct kvr_decoder **out,
+                                const struct kvr_model *model,
+                                const struct kvr_backend *backend,
+                                const struct kvr_decoder_options *options,
+                                struct kvr_error *err)
+{
+    const struct kvr_device_options device = {
+        .threads = options->threads,
+        .max_rows = options->max_rows,
+        .max_keys = options->max_tokens,
+    };
+    struct kvr_decoder *d = kvr_calloc(1, sizeof *d);
+    enum kvr_status status;
+
+    *out = NULL;
+    if (d == NULL)
+        return kvr_no_memory(err, "the decoder", sizeof *d);
+    d->model = model;
+    d->backend = backend;
+    d->options = *options;
+    if ((status = backend->open(&d->device, &device, err)) != KVR_OK ||
+        (status = kvr_weights_init(&d->weights, model, backend, d->device,
+                                   err)) != KVR_OK ||
+        (status = make_buffers(d, err)) != KVR_OK ||
+        (status = make_caches(d, err)) != KVR_OK ||
+        (status = make_host(d, err)) != KVR_OK) {
+        kvr_decoder_free(d);
+        return status;
+    }
+    *out = d;
+    return KVR_OK;
+}
+
+void kvr_decoder_free(struct kvr_decoder *d)
+{
+    if (d == NULL)
+        return;
+    d->backend->close(d->device);
+    kvr_weights_fini(&d->weights);
+    free(d->keys);
+    free(d->values);
+    free(d->host);
+    free(d->host2);
+    free(d->norms);
+    free(d);
+}
+
+uint32_t kvr_decoder_position(const struct kvr_decoder *d)
+{
+    return d->position;
+}
+
+/* Angles as the reference computes them: f32 products of position and
+ * frequency. */
+static enum kvr_status set_angles(struct kvr_decoder *d, uint32_t n,
+                                  struct kvr_error *err)
+{
+    const uint32_t half = d->model->config.rope_dim / 2;
+
+    for (uint32_t i = 0; i < n; i++)
+        for (uint32_t j = 0; j < half; j++) {
+            const float angle =
+                (float)(d->position + i) * d->model->inv_freq[j];
+            float *row = d->host + (size_t)i * 2 * half;
+            row[j] = (float)cos((double)angle);
+            row[half + j] = (float)sin((double)angle);
+        }
+    return d->backend->write(d->device, d->angles, d->host, n, err);
+}
+
+static enum kvr_status show_hidden(struct kvr_decoder *d, uint32_t index,
+                                   const struct kvr_tensor *x, uint32_t n,
+                                   const struct kvr_observer *o,
+                                   struct kvr_error *err)
+{
+    if (o == NULL || o->hidden == NULL)
+        return KVR_OK;
+    const enum kvr_status status =
+        d->backend->read(d->device, d->host, x, 0, n, err);
+    if (status != KVR_OK)
+        return status;
+    return o->hidden(o->ud, index, d->position, n, d->host, err);
+}
+
+/* L1 and L2 norms of each KV head's vectors: out[head * stride + token]. */
+static void norms_of(float *norm1, float *norm2, const float *in,
+                     uint32_t heads, uint32_t dim, uint32_t n, size_t stride)
+{
+    for (uint32_t i = 0; i < n; i++)
+        for (uint32_t h = 0; h < heads; h++) {
+            const float *v = in + ((size_t)i * heads + h) * dim;
+            double one = 0, two = 0;
+            for (uint32_t k = 0; k < dim; k++) {
+                one += fabs((double)v[k]);
+                two += (double)v[k] * (double)v[k];
+            }
+            if (norm1 != NULL)
+                norm1[h * stride + i] = (float)one;
+            norm2[h * stride + i] = (float)sqrt(two);
+        }
+}
+
+static enum kvr_status show_norms(struct kvr_decoder *d, uint32_t layer,
+                                  uint32_t n, const struct kvr_observer *o,
+                                  struct kvr_error *err)
+{
+    const struct kvr_config *c = &d->model->config;
+    const size_t cells = (size_t)c->n_kv_head * n;
+    float *key2 = d->norms, *value1 = key2 + cells, *value2 = value1 + cells;
+    float *out = value2 + cells;
+    const struct kvr_backend *b = d->backend;
+    enum kvr_status status;
+
+    if ((status = b->read(d->device, d->host, d->key, 0, n, err)) != KVR_OK)
+        return status;
+    norms_of(NULL, key2, d->host, c->n_kv_head, c->key_dim, n, n);
+    if ((status = b->read(d->device, d->host, d->value, 0, n, err)) != KVR_OK)
+        return status;
+    norms_of(value1, value2, d->host, c->n_kv_head, c->value_dim, n, n);
+    if (b->value_out != NULL)
+        status = b->value_out(
+            d->device, out, d->value,
+            d->weights.layers[(size_t)layer * KVR_N_LAYER_SLOT + KVR_O],
+            c->n_head, c->n_kv_head, n, err);
+    if (status != KVR_OK)
+        return status;
+    const struct kvr_layer_norms norms = {
+        .layer = layer,
+        .first = d->position,
+        .n = n,
+        .stride = n,
+        .key_norm = key2,
+        .value_norm1 = value1,
+        .value_norm2 = value2,
+        .value_out_norm = b->value_out != NULL ? out : NULL,
+    };
+    return o->norms(o->ud, &norms, err);
+}
+
+static enum kvr_status show_layer(struct kvr_decoder *d, uint32_t layer,
+                                  uint32_t n, const struct kvr_observer *o,
+                                  struct kvr_error *err)
+{
+    const bool chosen = o != NULL && (o->layers == NULL || o->layers[layer]);
+    enum kvr_status status = KVR_OK;
+
+    if (chosen && o->norms != NULL)
+        status = show_norms(d, layer, n, o, err);
+    if (status != KVR_OK || !chosen || o->query_key == NULL)
+        return status;
+    if ((status = d->backend->read(d->device, d->host, d->query, 0, n, err)) !=
+            KVR_OK ||
+        (status = d->backend->read(d->device, d->host2, d->key, 0, n, err)) !=
+            KVR_OK)
+        return status;
+    return o->query_key(o->ud, layer, d->position, n, d->host, d->host2, err);
+}
+
+static enum kvr_status attend(struct kvr_decoder *d, uint32_t layer,
+                              struct kvr_tensor *const *w, uint32_t n,
+                              const struct kvr_observer *o,
+                              struct kvr_error *err)
+{
+    const struct kvr_backend *b = d->backend;
+    const struct kvr_config *c = &d->model->config;
+    const bool chosen = o != NULL && (o->layers == NULL || o->layers[layer]);
+    const struct kvr_attention call = {
+        .out = d->mixed,
+        .query = d->query,
+        .keys = d->keys[layer],
+        .values = d->values[layer],
+        .layer = layer,
+        .n_head = c->n_head,
+        .n_kv_head = c->n_kv_head,
+        .key_dim = c->key_dim,
+        .value_dim = c->value_dim,
+        .first = d->position,
+        .n = n,
+        .scale = (float)(1.0 / sqrt(c->key_dim)),
+        .report = chosen ? o->rows : NULL,
+        .ud = chosen ? o->ud : NULL,
+    };
+    enum kvr_status status;
+
+    if ((status = b->rms_norm(d->device, d->normed, d->x, w[KVR_ATTN_NORM],
+                              (float)c->norm_eps, n, err)) != KVR_OK ||
+        (status = b->matmul(d->device, d->query, false, d->normed, 0, w[KVR_Q],
+                            w[KVR_Q_BIAS], n, err)) != KVR_OK ||
+        (status = b->matmul(d->device, d->key, false, d->normed, 0, w[KVR_K],
+                            w[KVR_K_BIAS], n, err)) != KVR_OK ||
+        (status = b->matmul(d->device, d->value, false, d->normed, 0, w[KVR_V],
+                            w[KVR_V_BIAS], n, err)) != KVR_OK ||
+        (status = b->rope(d->device, d->query, d->angles, c->n_head,
+                          c->rope_dim, n, err)) != KVR_OK ||
+        (status = b->rope(d->device, d->key, d->angles, c->n_kv_head,
+                          c->rope_dim, n, err)) != KVR_OK ||
+        (status = b->store(d->device, d->keys[layer], d->key, c->n_kv_head,
+                           d->position, n, err)) != KVR_OK ||
+        (status = b->store(d->device, d->values[layer], d->value, c->n_kv_head,
+                           d->position, n, err)) != KVR_OK ||
+        (status = b->attention(d->device, &call, err)) != KVR_OK ||
+        (status = show_layer(d, layer, n, o, err)) != KVR_OK)
+        return status;
+    return b->matmul(d->device, d->x, true, d->mixed, 0, w[KVR_O],
+                     w[KVR_O_BIAS], n, err);
+}
+
+static enum kvr_status feed_forward(struct kvr_decoder *d, uint32_t layer,
+                                    struct kvr_tensor *const *w, uint32_t n,
+                                    const struct kvr_observer *o,
+                                    struct kvr_error *err)
+{
+    const struct kvr_backend *b = d->backend;
+    enum kvr_status status;
+
+    if ((status = b->rms_norm(d->device, d->normed, d->x, w[KVR_FF_NORM],
+                              (float)d->model->config.norm_eps, n, err)) !=
+            KVR_OK ||
+        (status = b->matmul(d->device, d->gate, false, d->normed, 0,
+                            w[KVR_GATE], w[KVR_GATE_BIAS], n, err)) != KVR_OK ||
+        (status = b->matmul(d->device, d->up, false, d->normed, 0, w[KVR_UP],
+                            w[KVR_UP_BIAS], n, err)) != KVR_OK ||
+        (status = b->silu_mul(d->device, d->gate, d->up, n, err)) != KVR_OK)
+        return status;
+    if (o != NULL && o->mlp != NULL) {
+        if ((status = b->read(d->device, d->host, d->gate, 0, n, err)) !=
+                KVR_OK ||
+            (status = o->mlp(o->ud, layer, d->position, n, d->host, err)) !=
+                KVR_OK)
+            return status;
+    }
+    return b->matmul(d->device, d->x, true, d->gate, 0, w[KVR_DOWN],
+                     w[KVR_DOWN_BIAS], n, err);
+}
+
+static enum kvr_status check_feed(const struct kvr_decoder *d,
+                                  const int32_t *ids, uint32_t n,
+                                  struct kvr_error *err)
+{
+    const uint32_t n_vocab = d->model->config.n_vocab;
+
+    if (n == 0 || n > d->options.max_rows ||
+        n > d->options.max_tokens - d->position)
+        return kvr_fail(err, KVR_ERR_LIMIT,
+                        "%" PRIu32 " tokens at position %" PRIu32
+                        ": the decoder takes %" PRIu32 " at a time and holds "
+                        "%" PRIu32,
+                        n, d->position, d->options.max_rows,
+                        d->options.max_tokens);
+    for (uint32_t i = 0; i < n; i++)
+        if (ids[i] < 0 || (uint32_t)ids[i] >= n_vocab)
+            return kvr_fail(err, KVR_ERR_INPUT,
+                            "token %" PRIu32 ": id %" PRId32
+                            ", the model has ids 0 to %" PRIu32,
+                            d->position + i, ids[i], n_vocab - 1);
+    return KVR_OK;
+}
+
+enum kvr_status kvr_decoder_feed(struct kvr_decoder *d, const int32_t *ids,
+                                 uint32_t n, const struct kvr_observer *o,
+                                 struct kvr_error *err)
+{
+    const struct kvr_backend *b = d->backend;
+    const struct kvr_config *c = &d->model->config;
+    enum kvr_status status;
+
+    if ((status = check_feed(d, ids, n, err)) != KVR_OK ||
+        (status = set_angles(d, n, err)) != KVR_OK ||
+        (status = b->embed(d->device, d->x, d->weights.model[KVR_EMBEDDING],
+                           ids, n, err)) != KVR_OK ||
+        (status = show_hidden(d, 0, d->x, n, o, err)) != KVR_OK)
+        return status;
+    for (uint32_t l = 0; l < c->n_layer; l++) {
+        struct kvr_tensor *const *w =
+            d->weights.layers + (size_t)l * KVR_N_LAYER_SLOT;
+        if ((status = attend(d, l, w, n, o, err)) != KVR_OK ||
+            (status = feed_forward(d, l, w, n, o, err)) != KVR_OK ||
+            (status = show_hidden(d, l + 1, d->x, n, o, err)) != KVR_OK)
+            return status;
+    }
+    if ((status = b->rms_norm(d->device, d->normed, d->x,
+                              d->weights.model[KVR_OUTPUT_NORM],
+                              (float)c->norm_eps, n, err)) != KVR_OK ||
+        (status = show_hidden(d, c->n_layer + 1, d->normed, n, o, err)) !=
+            KVR_OK)
+        return status;
+    d->position += n;
+    d->last_rows = n;
+    return KVR_OK;
+}
+
+enum kvr_status kvr_decoder_logits(struct kvr_decoder *d, float *logits,
+                                   uint32_t row, struct kvr_error *err)
+{
+    enum kvr_status status;
+
+    if (row >= d->last_rows)
+        return kvr_fail(err, KVR_ERR_INTERNAL,
+                        "logits of row %" PRIu32 " of %" PRIu32, row,
+                        d->last_rows);
+    if ((status = d->backend->matmul(d->device, d->logits, false, d->normed,
+                                     row, d->weights.model[KVR_OUTPUT], NULL, 1,
+                                     err)) != KVR_OK ||
+        (status = d->backend->read(d->device, logits, d->logits, 0, 1, err)) !=
+            KVR_OK)
+        return status;
+    for (uint32_t i = 0; i < d->model->config.n_vocab; i++)
+        if (!isfinite(logits[i]))
+            return kvr_fail(err, KVR_ERR_INPUT,
+                            "step %" PRIu32 ": logit %" PRIu32 " is not finite",
+                            d->position - d->last_rows + row, i);
+    return KVR_OK;
+}
+
+/* Through the logits, where the back end has no function for it. */
+static enum kvr_status log_prob_slowly(struct kvr_decoder *d, float *out,
+                                       const int32_t *targets, uint32_t n,
+                                       struct kvr_error *err)
+{
+    const uint32_t n_vocab = d->model->config.n_vocab;
+    float *logits = kvr_calloc(n_vocab, sizeof *logits);
+    enum kvr_status status = KVR_OK;
+
+    if (logits == NULL)
+        return kvr_no_memory(err, "logits", n_vocab * sizeof *logits);
+    for (uint32_t i = 0; i < n && status == KVR_OK; i++) {
+        status = kvr_decoder_logits(d, logits, i, err);
+        double max = -INFINITY, sum = 0;
+        for (uint32_t k = 0; k < n_vocab; k++)
+            max = fmax(max, (double)logits[k]);
+        for (uint32_t k = 0; k < n_vocab; k++)
+            sum += exp((double)logits[k] - max);
+        out[i] = (float)((double)logits[targets[i]] - max - log(sum));
+    }
+    free(logits);
+    return status;
+}
+
+enum kvr_status kvr_decoder_log_prob(struct kvr_decoder *d, float *out,
+                                     const int32_t *targets, uint32_t n,
+                                     struct kvr_error *err)
+{
+    enum kvr_status status;
+
+    if (n == 0 || n > d->last_rows)
+        return kvr_fail(err, KVR_ERR_INTERNAL,
+                        "%" PRIu32 " targets after "
+                        "%" PRIu32 " rows",
+                        n, d->last_rows);
+    if (d->backend->log_prob == NULL)
+        return log_prob_slowly(d, out, targets, n, err);
+    status =
+        d->backend->log_prob(d->device, out, d->normed,
+                             d->weights.model[KVR_OUTPUT], targets, n, err);
+    for (uint32_t i = 0; i < n && status == KVR_OK; i++)
+        if (!isfinite(out[i]))
+            status = kvr_fail(err, KVR_ERR_INPUT,
+                              "step %" PRIu32 ": logits are not finite",
+                              d->position - d->last_rows + i);
+    return status;
+}

@@ -1,0 +1,118 @@
+/* kvr_capture.h -- recording the attention of a real decoding run.
+ *
+ * kvr_capture_new opens the model, turns the prompt into tokens and makes the
+ * plan; nothing is computed or written. kvr_capture_run decodes and writes
+ * the trace. The library prints nothing: warnings go through kvr_log.
+ * Not thread-safe; it uses threads of its own.
+ * SPDX-License-Identifier: GPL-3.0-or-later */
+#ifndef KVR_CAPTURE_H
+#define KVR_CAPTURE_H
+
+#include "kvr_error.h"
+#include "kvr_trace.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum kvr_capture_backend {
+    KVR_CAPTURE_AUTO,
+    KVR_CAPTURE_CPU,
+    KVR_CAPTURE_CUDA
+};
+
+/* Plain data, borrowed until kvr_capture_free. Zero means the default. */
+struct kvr_capture_options {
+    const char *model;  /* GGUF file */
+    const char *output; /* trace; NULL where only the plan is wanted */
+    /* Exactly one source. "-" as a file: standard input. */
+    const char *prompt;      /* text, zero-terminated */
+    const char *prompt_file; /* text: its bytes, whatever they are */
+    const char *ids_file;    /* decimal ids between white space or commas */
+    uint32_t n_generate;
+    uint32_t prompt_len; /* the rest is teacher-forced; 0: all that is given */
+    bool no_special;     /* special-token strings are plain text */
+    bool ignore_eos;     /* generate on after an end token */
+    double temperature;  /* 0: greedy */
+    double top_p;        /* 0 or 1: all */
+    uint64_t seed;
+    enum kvr_capture_backend backend;
+    const char *layers, *heads; /* lists such as "0,4-7"; NULL: all. Heads
+                                 * are query heads, whole groups only */
+    enum kvr_dtype dtype;
+    uint32_t round_bits;   /* f16 mantissa bits kept; 0: all */
+    uint32_t prompt_chunk; /* tokens fed at a time; 0: 256 */
+    uint32_t threads;      /* 0: processors */
+    uint64_t memory;       /* bytes; 0: no limit */
+    bool force, sync;      /* as in struct kvr_writer_options */
+    /* Provenance for the trace, NULL: not recorded. */
+    const char *writer, *created, *command_line;
+};
+
+/* What will be done. Strings are borrowed until kvr_capture_free. */
+struct kvr_capture_plan {
+    const char *model_name, *architecture, *quantisation;
+    const char *backend, *backend_why;
+    const char *bos;                     /* what was done about a BOS token */
+    uint32_t n_layer, n_head, n_kv_head; /* of the model */
+    uint32_t stored_layers, stored_heads, stored_kv_heads; /* per layer */
+    uint32_t n_given, prompt_len, n_token_max;
+    uint64_t raw_bytes, expected_bytes; /* of the trace */
+    uint64_t disk_bytes; /* needed while writing: journal and trace */
+    uint64_t disk_free;  /* UINT64_MAX: not known, or no output named */
+    uint64_t memory_bytes;
+};
+
+struct kvr_capture_result {
+    uint32_t n_token;
+    bool ended; /* at an end token, before n_generate */
+    double prompt_seconds, decode_seconds; /* wall clock */
+    uint32_t n_generated;
+};
+
+/* One token of the run; text is borrowed until kvr_capture_free. */
+struct kvr_capture_token {
+    int32_t id;
+    const uint8_t *text; /* NULL: the model has no tokenizer */
+    size_t text_size;
+    enum kvr_token_class class_of;
+};
+
+struct kvr_capture;
+
+/* KVR_ERR_USAGE: an option that this model or prompt does not allow;
+ * KVR_ERR_INPUT, KVR_ERR_UNSUPPORTED: the model or the prompt. */
+enum kvr_status kvr_capture_new(struct kvr_capture **out,
+                                const struct kvr_capture_options *options,
+                                struct kvr_error *err) KVR_MUST_CHECK;
+void kvr_capture_free(struct kvr_capture *capture);
+
+const struct kvr_capture_plan *
+kvr_capture_plan(const struct kvr_capture *capture);
+
+/* Tokens: those given, after a run also those generated. */
+uint32_t kvr_capture_n_token(const struct kvr_capture *capture);
+struct kvr_capture_token kvr_capture_token(struct kvr_capture *capture,
+                                           uint32_t index);
+
+/* Tokens done so far, of at most `total`. */
+typedef void (*kvr_capture_progress)(uint32_t done, uint32_t total, void *ud);
+
+/* Once. Refuses before the first token what does not fit on the disk or in
+ * `memory` (KVR_ERR_LIMIT) and an output that exists (KVR_ERR_EXISTS). A
+ * failure later leaves the journal, which holds every step before it.
+ * progress may be NULL; called from this thread. */
+enum kvr_status kvr_capture_run(struct kvr_capture *capture,
+                                struct kvr_capture_result *result,
+                                kvr_capture_progress progress, void *ud,
+                                struct kvr_error *err) KVR_MUST_CHECK;
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

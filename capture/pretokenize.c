@@ -1,0 +1,220 @@
+/* pretokenize.c -- pre-tokenizers through PCRE2, by UTF-8 characters and
+ * Unicode properties.
+ *
+ * White space is Unicode's White_Space, spelt out: PCRE2's own \s also takes
+ * U+180E, which is none since Unicode 6.3. Quantifiers are possessive where
+ * nothing after them could match what they give back.
+ * SPDX-License-Identifier: GPL-3.0-or-later */
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include "pretokenize.h"
+
+#include "kvr_memory.h"
+
+#include <pcre2.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { MAX_PATTERNS = 4 };
+
+#define WHITE "\\x{9}-\\x{D}\\x{85}\\p{Z}"
+#define NUMBER "\\p{N}"
+#define GPT2 \
+    "'s|'t|'re|'ve|'m|'ll|'d" \
+    "| ?\\p{L}++| ?\\p{N}++| ?[^" WHITE "\\p{L}\\p{N}]++" \
+    "|[" WHITE "]+(?![^" WHITE "])|[" WHITE "]++"
+
+struct row {
+    const char *name;
+    const char *patterns[MAX_PATTERNS]; /* NULL ends */
+};
+
+static const struct row table[] = {
+    {"gpt-2", {GPT2}},
+    {"smollm", {NUMBER, GPT2}},
+};
+
+struct kvr_cutter {
+    pcre2_code *codes[MAX_PATTERNS];
+    pcre2_match_data *matches[MAX_PATTERNS];
+    size_t n;
+};
+
+static enum kvr_status compile(pcre2_code **out, const char *pattern,
+                               struct kvr_error *err)
+{
+    int code;
+    PCRE2_SIZE offset;
+
+    *out = pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED,
+                         PCRE2_UTF | PCRE2_UCP, &code, &offset, NULL);
+    if (*out == NULL)
+        return kvr_fail(err, KVR_ERR_INTERNAL,
+                        "PCRE2 error %d at %zu of pattern %s", code, offset,
+                        pattern);
+    /* where there is no compiler for this processor, it is interpreted */
+    (void)pcre2_jit_compile(*out, PCRE2_JIT_COMPLETE);
+    return KVR_OK;
+}
+
+static enum kvr_status unknown(struct kvr_view name, struct kvr_error *err)
+{
+    char list[256] = "", shown[KVR_VIEW_TEXT];
+    size_t used = 0;
+
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
+        used += (size_t)snprintf(list + used, sizeof list - used, "%s%s",
+                                 i > 0 ? " " : "", table[i].name);
+    return kvr_fail(err, KVR_ERR_UNSUPPORTED,
+                    "tokenizer.ggml.pre '%s' is not supported (supported: "
+                    "%s); --ids takes token ids instead of text",
+                    kvr_view_show(shown, name), list);
+}
+
+enum kvr_status kvr_cutter_new(struct kvr_cutter **out, struct kvr_view name,
+                               struct kvr_error *err)
+{
+    const struct row *row = NULL;
+    enum kvr_status status = KVR_OK;
+
+    *out = NULL;
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
+        if (kvr_view_is(name, table[i].name))
+            row = &table[i];
+    if (row == NULL)
+        return unknown(name, err);
+    struct kvr_cutter *cutter = kvr_calloc(1, sizeof *cutter);
+    if (cutter == NULL)
+        return kvr_no_memory(err, "the pre-tokenizer", sizeof *cutter);
+    for (; cutter->n < MAX_PATTERNS && row->patterns[cutter->n] != NULL &&
+           status == KVR_OK;
+         cutter->n++) {
+        const size_t i = cutter->n;
+        status = compile(&cutter->codes[i], row->patterns[i], err);
+        if (status != KVR_OK)
+            break;
+        cutter->matches[i] =
+            pcre2_match_data_create_from_pattern(cutter->codes[i], NULL);
+        if (cutter->matches[i] == NULL)
+            status = kvr_no_memory(err, "the pre-tokenizer", 0);
+    }
+    if (status != KVR_OK)
+        kvr_cutter_free(cutter);
+    else
+        *out = cutter;
+    return status;
+}
+
+void kvr_cutter_free(struct kvr_cutter *cutter)
+{
+    if (cutter == NULL)
+        return;
+    for (size_t i = 0; i < MAX_PATTERNS; i++) {
+        pcre2_match_data_free(cutter->matches[i]);
+        pcre2_code_free(cutter->codes[i]);
+    }
+    free(cutter);
+}
+
+/* pcre2_match; a text too long for the compiled matcher's stack is
+ * interpreted. */
+static int match(const pcre2_code *code, const uint8_t *text, size_t size,
+                 size_t at, pcre2_match_data *data)
+{
+    int found =
+        pcre2_match(code, text, size, at, PCRE2_NO_UTF_CHECK, data, NULL);
+
+    if (found == PCRE2_ERROR_JIT_STACKLIMIT)
+        found = pcre2_match(code, text, size, at,
+                            PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, data, NULL);
+    return found;
+}
+
+/* Cuts one piece with pattern `level`, its parts with the next ones. */
+static enum kvr_status cut(struct kvr_cutter *cutter, size_t level,
+                           const uint8_t *text, size_t size, kvr_word_fn fn,
+                           void *ud, struct kvr_error *err)
+{
+    enum kvr_status status = KVR_OK;
+    size_t at = 0;
+
+    if (size == 0)
+        return KVR_OK;
+    if (level >= MAX_PATTERNS || level == cutter->n)
+        return fn(ud, text, size, err);
+    while (at < size && status == KVR_OK) {
+        const int found =
+            match(cutter->codes[level], text, size, at, cutter->matches[level]);
+        if (found < 0 && found != PCRE2_ERROR_NOMATCH)
+            return kvr_fail(err, KVR_ERR_INTERNAL,
+                            "the pre-tokenizer failed: PCRE2 error %d", found);
+        const PCRE2_SIZE *span =
+            pcre2_get_ovector_pointer(cutter->matches[level]);
+        const size_t from = found < 0 ? size : span[0];
+        const size_t to = found < 0 ? size : span[1];
+        status = cut(cutter, level + 1, text + at, from - at, fn, ud, err);
+        if (status == KVR_OK)
+            status =
+                cut(cutter, level + 1, text + from, to - from, fn, ud, err);
+        at = to > at ? to : size; /* no pattern matches nothing */
+    }
+    return status;
+}
+
+enum kvr_status kvr_cutter_run(struct kvr_cutter *cutter, const uint8_t *text,
+                               size_t size, kvr_word_fn fn, void *ud,
+                               struct kvr_error *err)
+{
+    return cut(cutter, 0, text, size, fn, ud, err);
+}
+
+/* ---- kinds of text ---- */
+
+struct kvr_classifier {
+    pcre2_code *codes[KVR_TEXT_OTHER];
+    pcre2_match_data *data;
+};
+
+enum kvr_status kvr_classifier_new(struct kvr_classifier **out,
+                                   struct kvr_error *err)
+{
+    static const char *const patterns[KVR_TEXT_OTHER] = {
+        [KVR_TEXT_SPACE] = "\\A[" WHITE "]++\\z",
+        [KVR_TEXT_DIGIT] = "\\A[" WHITE "\\p{N}]++\\z",
+        [KVR_TEXT_PUNCTUATION] = "\\A[" WHITE "\\p{P}\\p{S}]++\\z",
+    };
+    struct kvr_classifier *c = kvr_calloc(1, sizeof *c);
+    enum kvr_status status = KVR_OK;
+
+    *out = NULL;
+    if (c == NULL)
+        return kvr_no_memory(err, "token classes", sizeof *c);
+    for (int i = 0; i < KVR_TEXT_OTHER && status == KVR_OK; i++)
+        status = compile(&c->codes[i], patterns[i], err);
+    c->data = pcre2_match_data_create(1, NULL);
+    if (status == KVR_OK && c->data == NULL)
+        status = kvr_no_memory(err, "token classes", 0);
+    if (status != KVR_OK)
+        kvr_classifier_free(c);
+    else
+        *out = c;
+    return status;
+}
+
+void kvr_classifier_free(struct kvr_classifier *c)
+{
+    if (c == NULL)
+        return;
+    for (int i = 0; i < KVR_TEXT_OTHER; i++)
+        pcre2_code_free(c->codes[i]);
+    pcre2_match_data_free(c->data);
+    free(c);
+}
+
+enum kvr_text_kind kvr_classifier_run(struct kvr_classifier *c,
+                                      const uint8_t *text, size_t size)
+{
+    for (int i = 0; i < KVR_TEXT_OTHER; i++)
+        if (match(c->codes[i], text, size, 0, c->data) >= 0)
+            return (enum kvr_text_kind)i;
+    return KVR_TEXT_OTHER;
+}

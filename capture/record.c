@@ -1,0 +1,145 @@
+/* record.c -- rows, norms and tokens on their way into the trace.
+ * SPDX-License-Identifier: GPL-3.0-or-later */
+#include "capture_private.h"
+
+#include "kvr_memory.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* From any worker: each head has its own place. */
+static enum kvr_status take_rows(void *ud, const struct kvr_rows *rows,
+                                 struct kvr_error *err)
+{
+    struct kvr_recorder *r = ud;
+    const struct kvr_capture *c = r->capture;
+
+    if (!c->head_wanted[rows->head])
+        return KVR_OK;
+    const uint32_t head = c->head_slot[rows->head];
+    const size_t at = (size_t)head * c->prompt_chunk + (rows->first - r->first);
+    memcpy(r->lse + at, rows->lse, rows->n * sizeof *r->lse);
+    memcpy(r->mass + at, rows->mass, rows->n * sizeof *r->mass);
+    return kvr_writer_rows(r->writer, c->layer_slot[rows->layer], head,
+                           rows->first, rows->n, rows->rows, rows->stride, err);
+}
+
+/* The wanted ones of `heads` rows of values; step: query heads per row. */
+static enum kvr_status put_array(struct kvr_recorder *r, uint32_t layer,
+                                 enum kvr_array array, const float *values,
+                                 size_t stride, uint32_t heads, uint32_t step,
+                                 struct kvr_error *err)
+{
+    const struct kvr_capture *c = r->capture;
+    uint32_t rows = 0;
+
+    for (uint32_t h = 0; h < heads; h++)
+        if (c->head_wanted[h * step])
+            memcpy(r->gathered + (size_t)rows++ * c->prompt_chunk,
+                   values + h * stride, r->n * sizeof *values);
+    return kvr_writer_array(r->writer, c->layer_slot[layer], array, rows,
+                            r->first, r->n, r->gathered, c->prompt_chunk, err);
+}
+
+static enum kvr_status take_norms(void *ud, const struct kvr_layer_norms *n,
+                                  struct kvr_error *err)
+{
+    struct kvr_recorder *r = ud;
+    const struct kvr_capture *c = r->capture;
+    const uint32_t heads = c->model.config.n_head;
+    const uint32_t groups = c->model.config.n_kv_head;
+    const uint32_t slot = c->layer_slot[n->layer];
+    enum kvr_status status;
+
+    if ((status = kvr_writer_array(r->writer, slot, KVR_LSE,
+                                   c->plan.stored_heads, r->first, r->n, r->lse,
+                                   c->prompt_chunk, err)) != KVR_OK ||
+        (status = kvr_writer_array(r->writer, slot, KVR_ROW_MASS,
+                                   c->plan.stored_heads, r->first, r->n,
+                                   r->mass, c->prompt_chunk, err)) != KVR_OK ||
+        (status = put_array(r, n->layer, KVR_KEY_NORM, n->key_norm, n->stride,
+                            groups, heads / groups, err)) != KVR_OK ||
+        (status = put_array(r, n->layer, KVR_VALUE_NORM1, n->value_norm1,
+                            n->stride, groups, heads / groups, err)) !=
+            KVR_OK ||
+        (status = put_array(r, n->layer, KVR_VALUE_NORM2, n->value_norm2,
+                            n->stride, groups, heads / groups, err)) !=
+            KVR_OK ||
+        n->value_out_norm == NULL)
+        return status;
+    return put_array(r, n->layer, KVR_VALUE_OUT_NORM1, n->value_out_norm,
+                     n->stride, heads, 1, err);
+}
+
+enum kvr_status kvr_recorder_init(struct kvr_recorder *r, struct kvr_capture *c,
+                                  struct kvr_error *err)
+{
+    const struct kvr_writer_options options = {
+        .force = c->options.force,
+        .sync = c->options.sync,
+        .deflate = -1,
+        .threads = c->options.threads,
+    };
+    const size_t cells = (size_t)c->plan.stored_heads * c->prompt_chunk;
+
+    *r = (struct kvr_recorder){
+        .capture = c,
+        .lse = kvr_calloc(cells, sizeof(float)),
+        .mass = kvr_calloc(cells, sizeof(float)),
+        .gathered = kvr_calloc(cells, sizeof(float)),
+        .log_prob = kvr_calloc(c->plan.n_token_max, sizeof(float)),
+        .observer = {.ud = r,
+                     .layers = c->layer_wanted,
+                     .rows = take_rows,
+                     .norms = take_norms},
+    };
+    if (r->lse == NULL || r->mass == NULL || r->gathered == NULL ||
+        r->log_prob == NULL)
+        return kvr_no_memory(err, "rows", cells * sizeof(float));
+    for (uint32_t i = 0; i < c->plan.n_token_max; i++)
+        r->log_prob[i] = NAN;
+    return kvr_writer_open(&r->writer, c->options.output, &c->shape, &options,
+                           err);
+}
+
+void kvr_recorder_begin(struct kvr_recorder *r, uint32_t first, uint32_t n)
+{
+    r->first = first;
+    r->n = n;
+}
+
+enum kvr_status kvr_recorder_commit(struct kvr_recorder *r,
+                                    struct kvr_error *err)
+{
+    enum kvr_status status = KVR_OK;
+
+    for (uint32_t i = r->first; i < r->first + r->n && status == KVR_OK; i++) {
+        const struct kvr_capture_token token = kvr_capture_token(r->capture, i);
+        status =
+            kvr_writer_token(r->writer, token.id, token.text, token.text_size,
+                             r->log_prob[i], token.class_of, err);
+    }
+    if (status != KVR_OK)
+        return status;
+    return kvr_writer_commit(r->writer, r->first + r->n, err);
+}
+
+enum kvr_status kvr_recorder_finish(struct kvr_recorder *r,
+                                    struct kvr_error *err)
+{
+    struct kvr_writer *writer = r->writer;
+
+    r->writer = NULL;
+    return kvr_writer_finish(writer, err);
+}
+
+void kvr_recorder_fini(struct kvr_recorder *r)
+{
+    if (r->writer != NULL)
+        kvr_writer_abandon(r->writer);
+    free(r->lse);
+    free(r->mass);
+    free(r->gathered);
+    free(r->log_prob);
+}

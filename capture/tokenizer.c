@@ -1,0 +1,361 @@
+/* tokenizer.c -- a vocabulary, and finding special tokens in text.
+ * SPDX-License-Identifier: GPL-3.0-or-later */
+#include "tokenizer_private.h"
+
+#include "kvr_memory.h"
+#include "kvr_text.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum kvr_status kvr_ids_add(struct kvr_ids *ids, int32_t id,
+                            struct kvr_error *err)
+{
+    if (!kvr_grow((void **)&ids->ids, &ids->capacity, ids->n + 1,
+                  sizeof *ids->ids))
+        return kvr_no_memory(err, "token ids", ids->n * sizeof *ids->ids);
+    ids->ids[ids->n++] = id;
+    return KVR_OK;
+}
+
+enum kvr_status kvr_no_token(uint8_t byte, size_t offset, struct kvr_error *err)
+{
+    return kvr_fail(err, KVR_ERR_INPUT,
+                    "the text's byte 0x%02X at offset %zu has no token in "
+                    "this vocabulary",
+                    byte, offset);
+}
+
+static int hex(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    if (c >= 'A' && c <= 'F')
+        return c - 'A' + 10;
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* The byte that "<0xNN>" stands for; -1: it is not such a text. */
+static int byte_of(struct kvr_view text)
+{
+    if (text.size != 6 || memcmp(text.bytes, "<0x", 3) != 0 ||
+        text.bytes[5] != '>')
+        return -1;
+    const int high = hex(text.bytes[3]), low = hex(text.bytes[4]);
+    return high < 0 || low < 0 ? -1 : high * 16 + low;
+}
+
+/* Text with U+2581 as a blank; returns its size. */
+static size_t unblank(uint8_t *out, struct kvr_view text)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < text.size;) {
+        if (text.size - i >= KVR_BLANK_SIZE &&
+            memcmp(text.bytes + i, KVR_BLANK, KVR_BLANK_SIZE) == 0) {
+            out[n++] = ' ';
+            i += KVR_BLANK_SIZE;
+        } else {
+            out[n++] = (uint8_t)text.bytes[i++];
+        }
+    }
+    return n;
+}
+
+static bool is_special(uint8_t type)
+{
+    return type == KVR_TYPE_CONTROL || type == KVR_TYPE_USER;
+}
+
+/* Sets text and piece of token i; *arena moves on. */
+static void add_token(struct kvr_tokenizer *t, size_t i, struct kvr_view text,
+                      uint8_t **arena)
+{
+    uint8_t *copy = *arena, *piece = copy + text.size;
+    size_t size = text.size;
+
+    memcpy(copy, text.bytes, text.size);
+    t->texts[i] = (struct kvr_view){(const char *)copy, text.size};
+    *arena = piece + text.size;
+    if (t->kind == KVR_TOKENIZER_BPE) {
+        if (t->types[i] == KVR_TYPE_NORMAL &&
+            kvr_bpe_decode(piece, &size, text))
+            t->texts[i] = (struct kvr_view){(const char *)piece, size};
+        else
+            memcpy(piece, text.bytes, text.size);
+    } else if (t->types[i] == KVR_TYPE_BYTE && byte_of(text) >= 0) {
+        piece[0] = (uint8_t)byte_of(text);
+        size = 1;
+    } else if (t->types[i] == KVR_TYPE_CONTROL) {
+        memcpy(piece, text.bytes, text.size);
+    } else {
+        size = unblank(piece, text);
+    }
+    t->pieces[i] = (struct kvr_view){(const char *)piece, size};
+}
+
+static enum kvr_status add_tokens(struct kvr_tokenizer *t,
+                                  const struct kvr_vocabulary *v,
+                                  struct kvr_error *err)
+{
+    size_t total = 1;
+
+    for (size_t i = 0; i < v->n; i++)
+        total += 2 * v->texts[i].size;
+    t->arena = kvr_calloc(total, 1);
+    t->texts = kvr_calloc(v->n, sizeof *t->texts);
+    t->pieces = kvr_calloc(v->n, sizeof *t->pieces);
+    t->types = kvr_calloc(v->n, 1);
+    t->scores = kvr_calloc(v->n, sizeof *t->scores);
+    if (t->arena == NULL || t->texts == NULL || t->pieces == NULL ||
+        t->types == NULL || t->scores == NULL)
+        return kvr_no_memory(err, "the vocabulary", total);
+    uint8_t *arena = t->arena;
+    for (size_t i = 0; i < v->n; i++) {
+        t->types[i] =
+            v->types != NULL ? v->types[i]
+            : byte_of(v->texts[i]) >= 0 && v->kind == KVR_TOKENIZER_SPM
+                ? KVR_TYPE_BYTE
+                : KVR_TYPE_NORMAL;
+        t->scores[i] = v->scores != NULL ? v->scores[i] : 0;
+        add_token(t, i, v->texts[i], &arena);
+    }
+    return KVR_OK;
+}
+
+/* Maps from texts; the first of equal texts counts. */
+static enum kvr_status index_tokens(struct kvr_tokenizer *t,
+                                    struct kvr_error *err)
+{
+    enum kvr_status status;
+
+    if ((status = kvr_text_map_init(&t->map, t->n, err)) != KVR_OK ||
+        (status = kvr_text_map_init(&t->special, t->n, err)) != KVR_OK)
+        return status;
+    for (size_t i = 0; i < t->n; i++) {
+        const struct kvr_view piece = t->pieces[i];
+        if (t->texts[i].size == 0)
+            continue;
+        if (is_special(t->types[i])) {
+            (void)kvr_text_map_add(&t->special, t->texts[i], (int32_t)i);
+            t->special_start[(uint8_t)t->texts[i].bytes[0]] = true;
+        } else if (t->types[i] == KVR_TYPE_NORMAL) {
+            (void)kvr_text_map_add(&t->map, t->texts[i], (int32_t)i);
+        }
+        /* a byte: "<0x0A>", or in byte-level BPE any token of one byte */
+        const bool is_byte = t->kind == KVR_TOKENIZER_BPE
+                                 ? t->types[i] == KVR_TYPE_NORMAL
+                                 : t->types[i] == KVR_TYPE_BYTE;
+        if (is_byte && piece.size == 1 &&
+            t->byte_ids[(uint8_t)piece.bytes[0]] < 0)
+            t->byte_ids[(uint8_t)piece.bytes[0]] = (int32_t)i;
+    }
+    return KVR_OK;
+}
+
+static int longest_first(const void *a, const void *b)
+{
+    const size_t left = *(const size_t *)a, right = *(const size_t *)b;
+
+    return (left < right) - (left > right);
+}
+
+static enum kvr_status list_special_sizes(struct kvr_tokenizer *t,
+                                          struct kvr_error *err)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < t->n; i++)
+        n += is_special(t->types[i]) && t->texts[i].size > 0;
+    t->special_sizes = kvr_calloc(n, sizeof *t->special_sizes);
+    if (t->special_sizes == NULL)
+        return kvr_no_memory(err, "special tokens", n);
+    n = 0;
+    for (size_t i = 0; i < t->n; i++)
+        if (is_special(t->types[i]) && t->texts[i].size > 0)
+            t->special_sizes[n++] = t->texts[i].size;
+    qsort(t->special_sizes, n, sizeof *t->special_sizes, longest_first);
+    for (size_t i = 0; i < n; i++)
+        if (i == 0 || t->special_sizes[i] != t->special_sizes[i - 1])
+            t->special_sizes[t->n_special_sizes++] = t->special_sizes[i];
+    return KVR_OK;
+}
+
+static enum kvr_status check(const struct kvr_vocabulary *v,
+                             struct kvr_error *err)
+{
+    if (v->n == 0 || v->n > INT32_MAX)
+        return kvr_fail(err, KVR_ERR_INPUT, "a vocabulary of %zu tokens", v->n);
+    if (v->bos >= (int64_t)v->n)
+        return kvr_fail(err, KVR_ERR_INPUT,
+                        "BOS id %" PRId32 " in a vocabulary of %zu tokens",
+                        v->bos, v->n);
+    if (v->add_bos && v->bos < 0)
+        return kvr_fail(err, KVR_ERR_INPUT,
+                        "a BOS token is asked for, but none is named");
+    return KVR_OK;
+}
+
+enum kvr_status kvr_tokenizer_new(struct kvr_tokenizer **out,
+                                  const struct kvr_vocabulary *v,
+                                  struct kvr_error *err)
+{
+    enum kvr_status status = check(v, err);
+    struct kvr_tokenizer *t;
+
+    *out = NULL;
+    if (status != KVR_OK)
+        return status;
+    t = kvr_calloc(1, sizeof *t);
+    if (t == NULL)
+        return kvr_no_memory(err, "the tokenizer", sizeof *t);
+    t->kind = v->kind;
+    t->n = v->n;
+    t->bos = v->bos;
+    memcpy(t->end, v->end, sizeof t->end);
+    t->add_bos = v->add_bos;
+    t->add_space = v->add_space;
+    memset(t->byte_ids, 0xff, sizeof t->byte_ids);
+    if ((status = add_tokens(t, v, err)) == KVR_OK &&
+        (status = index_tokens(t, err)) == KVR_OK &&
+        (status = list_special_sizes(t, err)) == KVR_OK)
+        status = kvr_classifier_new(&t->classifier, err);
+    if (status == KVR_OK && t->kind == KVR_TOKENIZER_BPE &&
+        (status = kvr_bpe_merges(t, v, err)) == KVR_OK)
+        status = kvr_cutter_new(&t->cutter, v->pre, err);
+    if (status != KVR_OK)
+        kvr_tokenizer_free(t);
+    else
+        *out = t;
+    return status;
+}
+
+void kvr_tokenizer_free(struct kvr_tokenizer *t)
+{
+    if (t == NULL)
+        return;
+    free(t->arena);
+    free(t->texts);
+    free(t->pieces);
+    free(t->types);
+    free(t->scores);
+    free(t->special_sizes);
+    kvr_text_map_fini(&t->map);
+    kvr_text_map_fini(&t->special);
+    kvr_pair_map_fini(&t->pairs);
+    kvr_cutter_free(t->cutter);
+    kvr_classifier_free(t->classifier);
+    kvr_merger_fini(&t->merger);
+    free(t);
+}
+
+/* Id of the longest special token at text, and its size; -1: none. */
+static int32_t special_at(size_t *size, const struct kvr_tokenizer *t,
+                          const uint8_t *text, size_t left, bool control)
+{
+    if (!t->special_start[text[0]])
+        return -1;
+    for (size_t i = 0; i < t->n_special_sizes; i++) {
+        *size = t->special_sizes[i];
+        if (*size > left)
+            continue;
+        const struct kvr_view view = {(const char *)text, *size};
+        const int32_t id = kvr_text_map_find(&t->special, view);
+        if (id >= 0 && (control || t->types[id] == KVR_TYPE_USER))
+            return id;
+    }
+    return -1;
+}
+
+static enum kvr_status encode_plain(struct kvr_ids *out,
+                                    struct kvr_tokenizer *t,
+                                    const uint8_t *base, const uint8_t *text,
+                                    size_t size, struct kvr_error *err)
+{
+    if (size == 0)
+        return KVR_OK;
+    if (t->kind == KVR_TOKENIZER_BPE)
+        return kvr_bpe_encode(out, t, base, text, size, err);
+    return kvr_spm_encode(out, t, base, text, size, text == base, err);
+}
+
+enum kvr_status kvr_tokenizer_encode(struct kvr_ids *out,
+                                     struct kvr_tokenizer *t,
+                                     const uint8_t *text, size_t size,
+                                     bool special, struct kvr_error *err)
+{
+    enum kvr_status status = KVR_OK;
+    size_t from = 0, at = 0;
+
+    while (at < size && status == KVR_OK) {
+        size_t found = 0;
+        const int32_t id = special_at(&found, t, text + at, size - at, special);
+        if (id < 0) {
+            at++;
+            continue;
+        }
+        status = encode_plain(out, t, text, text + from, at - from, err);
+        if (status == KVR_OK)
+            status = kvr_ids_add(out, id, err);
+        at += found;
+        from = at;
+    }
+    if (status == KVR_OK)
+        status = encode_plain(out, t, text, text + from, size - from, err);
+    return status;
+}
+
+struct kvr_view kvr_tokenizer_piece(const struct kvr_tokenizer *t, int32_t id)
+{
+    if (id < 0 || (size_t)id >= t->n)
+        return (struct kvr_view){"", 0};
+    return t->pieces[id];
+}
+
+enum kvr_token_class kvr_tokenizer_class(struct kvr_tokenizer *t, int32_t id)
+{
+    const struct kvr_view piece = kvr_tokenizer_piece(t, id);
+    const uint8_t *bytes = (const uint8_t *)piece.bytes;
+    size_t bad;
+
+    if (id >= 0 && (size_t)id < t->n &&
+        (t->types[id] == KVR_TYPE_CONTROL || t->types[id] == KVR_TYPE_UNKNOWN))
+        return KVR_TOKEN_SPECIAL;
+    if (piece.size == 0 || !kvr_utf8_valid(bytes, piece.size, &bad))
+        return KVR_TOKEN_TEXT;
+    switch (kvr_classifier_run(t->classifier, bytes, piece.size)) {
+    case KVR_TEXT_SPACE:
+        return KVR_TOKEN_SPACE;
+    case KVR_TEXT_DIGIT:
+        return KVR_TOKEN_DIGIT;
+    case KVR_TEXT_PUNCTUATION:
+        return KVR_TOKEN_PUNCTUATION;
+    case KVR_TEXT_OTHER:
+        break;
+    }
+    return KVR_TOKEN_TEXT;
+}
+
+size_t kvr_tokenizer_size(const struct kvr_tokenizer *t)
+{
+    return t->n;
+}
+
+int32_t kvr_tokenizer_bos(const struct kvr_tokenizer *t)
+{
+    return t->bos;
+}
+
+bool kvr_tokenizer_adds_bos(const struct kvr_tokenizer *t)
+{
+    return t->add_bos;
+}
+
+bool kvr_tokenizer_is_end(const struct kvr_tokenizer *t, int32_t id)
+{
+    for (int i = 0; i < KVR_MAX_END; i++)
+        if (id >= 0 && t->end[i] == id)
+            return true;
+    return false;
+}

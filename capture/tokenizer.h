@@ -1,0 +1,98 @@
+/* tokenizer.h -- text to token ids and back.
+ *
+ * Text is bytes: a NUL is a byte like any other, and what is not UTF-8 goes
+ * through byte tokens or is refused with its offset. The ids of a text decode
+ * to exactly its bytes. Two kinds: byte-level BPE with merges ("gpt2"), and
+ * SentencePiece-style BPE with scores and byte fallback ("llama").
+ *
+ * Choices where tools differ: a blank is put in front of SentencePiece text
+ * only at the very start of the text, not after special tokens; a literal
+ * U+2581, which stands for a blank inside such vocabularies, is encoded as
+ * three byte tokens, so that it decodes to itself.
+ * SPDX-License-Identifier: GPL-3.0-or-later */
+#ifndef TOKENIZER_H
+#define TOKENIZER_H
+
+#include "gguf.h"
+#include "kvr_error.h"
+#include "kvr_trace.h"
+#include "view.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum kvr_tokenizer_kind { KVR_TOKENIZER_BPE, KVR_TOKENIZER_SPM };
+
+/* Numbers as in tokenizer.ggml.token_type. */
+enum kvr_token_type {
+    KVR_TYPE_NORMAL = 1,
+    KVR_TYPE_UNKNOWN,
+    KVR_TYPE_CONTROL, /* special; found in text unless told otherwise */
+    KVR_TYPE_USER,    /* always found in text */
+    KVR_TYPE_UNUSED,
+    KVR_TYPE_BYTE, /* "<0x0A>" */
+};
+
+enum { KVR_MAX_END = 3 };
+
+/* What a vocabulary is, wherever it comes from. Borrowed during _new. */
+struct kvr_vocabulary {
+    enum kvr_tokenizer_kind kind;
+    size_t n;
+    const struct kvr_view *texts;  /* [n] as stored */
+    const uint8_t *types;          /* [n], NULL: all normal */
+    const float *scores;           /* [n], SPM only */
+    const struct kvr_view *merges; /* [n_merges] "left right", BPE only */
+    size_t n_merges;
+    struct kvr_view pre;      /* name of the pre-tokenizer, BPE only */
+    int32_t bos;              /* -1: none */
+    int32_t end[KVR_MAX_END]; /* ids that end a generation; -1: none */
+    bool add_bos, add_space;
+};
+
+struct kvr_tokenizer;
+
+enum kvr_status kvr_tokenizer_new(struct kvr_tokenizer **out,
+                                  const struct kvr_vocabulary *vocabulary,
+                                  struct kvr_error *err) KVR_MUST_CHECK;
+/* From GGUF metadata. *out is NULL, and that is fine, where the file has no
+ * tokenizer.ggml.model. */
+enum kvr_status kvr_tokenizer_from_gguf(struct kvr_tokenizer **out,
+                                        const struct kvr_gguf *gguf,
+                                        struct kvr_error *err) KVR_MUST_CHECK;
+void kvr_tokenizer_free(struct kvr_tokenizer *tokenizer);
+
+/* Ids of a text. Zero-initialise; free ids. */
+struct kvr_ids {
+    int32_t *ids;
+    size_t n, capacity;
+    bool spaced; /* the first id's piece begins with an added blank */
+};
+
+enum kvr_status kvr_ids_add(struct kvr_ids *ids, int32_t id,
+                            struct kvr_error *err) KVR_MUST_CHECK;
+
+/* Appends the ids of text; no BOS. special: special-token strings in the text
+ * become their ids. KVR_ERR_INPUT names the offset of a byte that the
+ * vocabulary cannot express. Not thread-safe. */
+enum kvr_status kvr_tokenizer_encode(struct kvr_ids *out,
+                                     struct kvr_tokenizer *tokenizer,
+                                     const uint8_t *text, size_t size,
+                                     bool special,
+                                     struct kvr_error *err) KVR_MUST_CHECK;
+
+/* The bytes of a token, borrowed; empty for an id that there is not. */
+struct kvr_view kvr_tokenizer_piece(const struct kvr_tokenizer *tokenizer,
+                                    int32_t id);
+enum kvr_token_class kvr_tokenizer_class(struct kvr_tokenizer *tokenizer,
+                                         int32_t id);
+
+size_t kvr_tokenizer_size(const struct kvr_tokenizer *tokenizer);
+/* -1: none. */
+int32_t kvr_tokenizer_bos(const struct kvr_tokenizer *tokenizer);
+bool kvr_tokenizer_adds_bos(const struct kvr_tokenizer *tokenizer);
+/* Generation ends at this id. */
+bool kvr_tokenizer_is_end(const struct kvr_tokenizer *tokenizer, int32_t id);
+
+#endif

@@ -1,0 +1,59 @@
+/* tokenizer_private.h -- shared by the tokenizer's files.
+ * SPDX-License-Identifier: GPL-3.0-or-later */
+#ifndef TOKENIZER_PRIVATE_H
+#define TOKENIZER_PRIVATE_H
+
+#include "map.h"
+#include "merge.h"
+#include "pretokenize.h"
+#include "tokenizer.h"
+
+/* U+2581, a blank inside SentencePiece vocabularies. */
+#define KVR_BLANK "\xe2\x96\x81"
+enum { KVR_BLANK_SIZE = 3 };
+
+struct kvr_tokenizer {
+    enum kvr_tokenizer_kind kind;
+    size_t n;
+    uint8_t *arena;              /* all texts and pieces */
+    struct kvr_view *texts;      /* [n] in the vocabulary's own spelling (SPM),
+                                  * or as bytes (BPE) */
+    struct kvr_view *pieces;     /* [n] bytes a token stands for */
+    uint8_t *types;              /* [n] */
+    float *scores;               /* [n], SPM */
+    struct kvr_text_map map;     /* texts of ordinary tokens */
+    struct kvr_text_map special; /* texts of special and user tokens */
+    size_t *special_sizes; /* the different lengths of those, longest first */
+    size_t n_special_sizes;
+    bool special_start[256];   /* first bytes of those */
+    struct kvr_pair_map pairs; /* BPE */
+    int32_t byte_ids[256];     /* -1: the vocabulary lacks it */
+    struct kvr_cutter *cutter; /* BPE */
+    struct kvr_classifier *classifier;
+    struct kvr_merger merger;
+    int32_t bos, end[KVR_MAX_END];
+    bool add_bos, add_space;
+};
+
+/* Appends the ids of a fragment without special tokens. `base` is the start
+ * of the whole text, for offsets in messages; first: nothing came before. */
+enum kvr_status kvr_bpe_encode(struct kvr_ids *out, struct kvr_tokenizer *t,
+                               const uint8_t *base, const uint8_t *text,
+                               size_t size, struct kvr_error *err);
+enum kvr_status kvr_spm_encode(struct kvr_ids *out, struct kvr_tokenizer *t,
+                               const uint8_t *base, const uint8_t *text,
+                               size_t size, bool first, struct kvr_error *err);
+
+/* Bytes of a token's text in GPT-2's printable spelling, into out (at least
+ * text.size bytes). False, and out untouched, where it is not in it. */
+bool kvr_bpe_decode(uint8_t *out, size_t *size, struct kvr_view text);
+
+/* Reads the merges of a vocabulary into t->pairs. */
+enum kvr_status kvr_bpe_merges(struct kvr_tokenizer *t,
+                               const struct kvr_vocabulary *vocabulary,
+                               struct kvr_error *err);
+
+enum kvr_status kvr_no_token(uint8_t byte, size_t offset,
+                             struct kvr_error *err);
+
+#endif
