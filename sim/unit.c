@@ -110,8 +110,9 @@ static enum kvr_status allocate(struct unit *u, const struct plan *plan,
     u->head_recorded = kvr_calloc(u->n_head, sizeof(double));
     u->row_missed = kvr_calloc(plan->T, sizeof(double));
     u->row_recorded = kvr_calloc(plan->T, sizeof(double));
-    ok = u->resident && u->score && u->bits && u->left_at && u->late_of && u->m &&
-         u->tally && u->head_missed && u->head_recorded && u->row_missed && u->row_recorded;
+    ok = u->resident && u->score && u->bits && u->left_at && u->late_of &&
+         u->m && u->tally && u->head_missed && u->head_recorded &&
+         u->row_missed && u->row_recorded;
     if (plan->needs_optimum) {
         u->visible_at = kvr_calloc(plan->T, sizeof(uint32_t));
         ok = ok && u->visible_at;
