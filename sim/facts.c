@@ -59,9 +59,9 @@ enum kvr_status facts_init(struct facts *f, const struct plan *plan,
     f->accessed = kvr_aligned_calloc((size_t)STRIP * plan->words,
                                      sizeof(uint64_t));
     f->n_accessed = kvr_aligned_calloc(STRIP, sizeof(uint32_t));
-    bool ok = f->summed && f->total && f->sink && f->newest && f->top && f->least &&
-              f->head_top && f->over && f->at_least && f->accessed &&
-              f->n_accessed;
+    bool ok = f->summed && f->total && f->sink && f->newest && f->top &&
+              f->least && f->head_top && f->over && f->at_least &&
+              f->accessed && f->n_accessed;
     if (plan->needs_next) {
         f->next_access =
             kvr_aligned_calloc(STRIP * plan->stride, sizeof(uint32_t));

@@ -115,7 +115,8 @@ static enum kvr_status allocate(struct unit *u, const struct plan *plan,
     u->row_recorded = kvr_calloc(plan->T, sizeof(double));
     ok = u->resident && u->score && u->bits && u->left_at && u->late_of &&
          u->late_done && u->gone_order && u->gone_from && u->m &&
-         u->tally && u->head_missed && u->head_recorded && u->row_missed && u->row_recorded;
+         u->tally && u->head_missed && u->head_recorded && u->row_missed &&
+         u->row_recorded;
     if (plan->needs_optimum) {
         u->visible_at = kvr_calloc(plan->T, sizeof(uint32_t));
         ok = ok && u->visible_at;
