@@ -63,6 +63,7 @@ struct facts {
     double *summed;   /* [STRIP][stride] loss rows summed over heads */
     double *total;    /* [STRIP][n_head] mass of the row */
     double *sink;     /* [STRIP][n_head] mass outside the tokens */
+    kvr_real *sum;    /* [STRIP][n_head] the same as a rule sees it */
     double *newest;   /* [STRIP] summed[t] */
     double *top;      /* [STRIP][n_budget] mass of the B heaviest past */
     double *least;    /* [STRIP][n_budget] the B-th of them; -1: fewer */
@@ -149,6 +150,7 @@ struct layer_work {
     kvr_real *weight, *key, *second; /* [stride] */
     int32_t *accessed;  /* [stride] */
     int32_t *ones;      /* [stride] -1 throughout */
+    uint64_t *all;      /* [words] the same as a set */
     kvr_real *sorted;   /* [stride] */
     double *wide;       /* [2][stride] */
     uint16_t *bucket;   /* [stride] */

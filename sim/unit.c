@@ -246,18 +246,25 @@ static bool sees_rows(const struct run *run)
 }
 
 /* Mass of C_t in every head's row: exact for the count, rounded for the
- * rule. */
+ * rule. While nothing has left, that is what the row has. */
 static void weigh_heads(struct unit *u, struct layer_work *w, uint32_t t,
-                        uint32_t k)
+                        uint32_t k, uint32_t r)
 {
     const uint32_t wide = (t + 64) / 64 * 64;
 
     for (uint32_t h = 0; h < u->n_head; h++) {
         const uint32_t head = u->first_head + h;
+        const struct facts *f = &w->facts[u->first_cache + h / w->group];
+        const uint32_t at = r * f->n_head + h % w->group;
         w->row[h] = row_of(w, head, k);
-        w->kept[h] = w->plan->kernels->mass(u->resident, w->row[h],
-                                            loss_of(w, head, k), w->scale,
-                                            wide, &w->by[h]);
+        if (u->n_resident == t + 1) {
+            w->kept[h] = f->total[at];
+            w->by[h] = f->sum[at];
+        } else {
+            w->kept[h] = w->plan->kernels->mass(
+                u->resident, u->bits, w->row[h], loss_of(w, head, k),
+                w->scale, wide, &w->by[h]);
+        }
     }
 }
 
@@ -522,7 +529,7 @@ static void step(struct unit *u, struct layer_work *w, uint32_t t,
     if (u->visible_at != NULL)
         u->visible_at[t] = u->n_resident;
     if (counted || sees_rows(u->run)) {
-        weigh_heads(u, w, t, k);
+        weigh_heads(u, w, t, k, r);
         for (uint32_t c = 0; counted && c < u->n_cache; c++)
             unit_count(u, w, c, t, r, w->kept + c * w->group);
     }
