@@ -19,6 +19,8 @@ enum {
     MESSAGE_CONTINUATION = 0x10,
     MAX_BLOCK = 1 << 20,
     MAX_BLOCKS = 64,
+    CLASS_FIXED = 0, /* HDF5 writes characters as 8-bit integers */
+    CLASS_STRING = 3,
     CLASS_VLEN = 9,
 };
 
@@ -93,6 +95,19 @@ static size_t padded(size_t n, unsigned version)
     return version == 1 ? (n + 7) / 8 * 8 : n;
 }
 
+/* A variable-length string: places of 16 bytes that lead to characters. */
+static bool is_text_type(const uint8_t *type, size_t n)
+{
+    uint32_t place = 0, item = 0;
+
+    if (n < 16 || (type[0] & 0x0f) != CLASS_VLEN ||
+        ((type[8] & 0x0f) != CLASS_STRING && (type[8] & 0x0f) != CLASS_FIXED))
+        return false;
+    memcpy(&place, type + 4, sizeof place);
+    memcpy(&item, type + 12, sizeof item);
+    return place == 16 && item == 1;
+}
+
 /* An attribute message: sizes, name, type, space, data. */
 static enum answer look_at_attribute(const struct file_bytes *file,
                                      struct cursor in)
@@ -112,7 +127,7 @@ static enum answer look_at_attribute(const struct file_bytes *file,
         return UNKNOWN;
     const uint8_t *type = kvr__take(&in, padded(n_type, version));
     (void)kvr__take(&in, padded(n_space, version));
-    if (type == NULL || n_type < 8 || (type[0] & 0x0f) != CLASS_VLEN)
+    if (type == NULL || !is_text_type(type, n_type))
         return UNSAFE;
     const uint32_t length = kvr__take_u32(&in);
     const uint64_t heap = kvr__take_u64(&in);
