@@ -85,6 +85,9 @@ enum kvr_ties { KVR_TIES_OLDEST, KVR_TIES_NEWEST, KVR_TIES_RANDOM };
 struct kvr_setting {
     uint32_t n_token, prompt_len;  /* T, P */
     uint32_t budget;               /* B of this cache */
+    uint32_t capacity;             /* most tokens that a row may see: more
+                                      than B + 1 in a prompt, or when rows
+                                      pass between evictions */
     uint32_t layer, n_layer;       /* index among the stored layers */
     uint32_t kv_head, n_kv_head;   /* first cache of the set, in the layer */
     uint32_t group_size;           /* query heads reduced into the row */

@@ -197,6 +197,8 @@ enum kvr_status unit_init(struct unit *u, const struct layer_work *w,
                           const struct run *run, uint32_t first_cache,
                           uint32_t n_cache, struct kvr_error *err);
 void unit_fini(struct unit *u);
+/* Most tokens that a row may see under the options, at budget `budget`. */
+uint32_t unit_capacity(const struct plan *plan, uint32_t budget);
 size_t unit_bytes(const struct plan *plan, const struct run *run,
                   uint32_t n_head);
 /* Moves the unit over the strip's rows. Its own failures stay in u->status. */

@@ -75,6 +75,8 @@ static enum kvr_status fill_run(struct run *run, const struct plan *plan,
     struct kvr_setting setting = {.n_token = plan->T,
                                   .prompt_len = plan->P,
                                   .budget = run->budget->tokens,
+                                  .capacity = unit_capacity(
+                                      plan, run->budget->tokens),
                                   .n_layer = plan->rows->n_layer,
                                   .n_kv_head = 1,
                                   .group_size = 1,

@@ -48,6 +48,23 @@ static uint32_t layer_budget(const struct layer_work *w, uint32_t budget)
     return budget < most ? budget : most;
 }
 
+static uint32_t min_u32(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+uint32_t unit_capacity(const struct plan *plan, uint32_t budget)
+{
+    const struct kvr_sim_options *o = plan->options;
+    const uint32_t n = o->when.n > 0 ? o->when.n : 1;
+    uint32_t most = budget;
+
+    if (o->when.kind == KVR_WHEN_PROMPT_END || budget >= plan->T)
+        return plan->T;
+    most += o->budget_is_floor ? min_u32(n, plan->T) : 1;
+    return min_u32(max_u32(most, plan->P), plan->T);
+}
+
 static void set_limits(struct unit *u, const struct plan *plan)
 {
     const struct kvr_sim_options *o = plan->options;
@@ -78,6 +95,8 @@ size_t unit_bytes(const struct plan *plan, const struct run *run,
     const struct kvr_setting setting = {.n_token = plan->T,
                                         .prompt_len = plan->P,
                                         .budget = run->budget->tokens,
+                                        .capacity = unit_capacity(
+                                            plan, run->budget->tokens),
                                         .group_size = n_head,
                                         .arg = run->arg};
     size_t bytes = plan->stride * (sizeof(kvr_real) + sizeof(int32_t)) +
@@ -147,6 +166,7 @@ enum kvr_status unit_init(struct unit *u, const struct layer_work *w,
         .setting = {.n_token = plan->T,
                     .prompt_len = plan->P,
                     .budget = layer_budget(w, run->budget->tokens),
+                    .capacity = unit_capacity(plan, run->budget->tokens),
                     .layer = w->layer,
                     .n_layer = plan->rows->n_layer,
                     .kv_head = first_cache,
