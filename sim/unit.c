@@ -227,23 +227,26 @@ static void clear(struct unit *u, struct kvr_view *view, uint32_t position)
     view->n_resident = u->n_resident;
     if (u->run->policy->leave != NULL)
         u->run->policy->leave(u->state, view, position);
-    while (u->oldest < view->step && u->resident[u->oldest] == 0)
+    while (u->oldest < view->n && u->resident[u->oldest] == 0)
         u->oldest++;
 }
 
-/* Tokens that leave the layer's mask leave the cache by themselves. */
-static void expire(struct unit *u, struct kvr_view *view,
-                   const struct kvr_layer_shape *shape)
+/* First position that the layer's mask shows to row t. */
+static uint32_t mask_from(const struct kvr_layer_shape *shape, uint32_t t)
 {
-    const uint32_t t = view->step;
-    uint32_t from = 0;
-
     if (shape->span == 0)
-        return;
+        return 0;
     if (shape->mask == KVR_MASK_WINDOW)
-        from = t + 1 > shape->span ? t + 1 - shape->span : 0;
-    else if (shape->mask == KVR_MASK_CHUNK)
-        from = t / shape->span * shape->span;
+        return t + 1 > shape->span ? t + 1 - shape->span : 0;
+    return shape->mask == KVR_MASK_CHUNK ? t / shape->span * shape->span : 0;
+}
+
+/* Tokens that row t cannot see leave the cache by themselves. */
+static void expire(struct unit *u, struct kvr_view *view,
+                   const struct kvr_layer_shape *shape, uint32_t t)
+{
+    const uint32_t from = min_u32(mask_from(shape, t), view->n);
+
     for (uint32_t i = u->oldest; i < from; i++)
         if (u->resident[i] != 0)
             clear(u, view, i);
@@ -476,7 +479,7 @@ static void apply_mask(struct unit *u, struct layer_work *w,
     memset(u->bits, 0, w->plan->words * sizeof *u->bits);
     for (uint32_t i = 0; i < wide; i++)
         u->resident[i] = 0;
-    for (uint32_t i = 0; i < view->n; i++)
+    for (uint32_t i = mask_from(w->shape, view->step); i < view->n; i++)
         if (w->accessed[i] != 0)
             set(u, i);
     view->n_resident = u->n_resident;
@@ -500,6 +503,21 @@ static void see_facts(const struct unit *u, const struct layer_work *w,
     view->top_least = f->least[r * nb + u->run->budget_index];
 }
 
+/* After the row. What the next one cannot see goes first, so that no token it
+ * could see has to leave for it. */
+static void make_room(struct unit *u, struct layer_work *w,
+                      struct kvr_view *view)
+{
+    if ((u->run->policy->needs & KVR_NEEDS_SCHEDULE) != 0) {
+        evict_by_schedule(u, w, view);
+        return;
+    }
+    expire(u, view, w->shape, view->step + 1);
+    const uint32_t n = surplus(u, w->plan, view->step);
+    if (n > 0)
+        evict(u, w, view, n);
+}
+
 static void step(struct unit *u, struct layer_work *w, uint32_t t,
                  uint32_t k, uint32_t r)
 {
@@ -521,7 +539,7 @@ static void step(struct unit *u, struct layer_work *w, uint32_t t,
     set(u, t);
     u->score[t] = 0;
     view.n_resident = u->n_resident;
-    expire(u, &view, w->shape);
+    expire(u, &view, w->shape, t);
     see_facts(u, w, &view, r);
     if (policy->insert != NULL)
         policy->insert(u->state, &view);
@@ -537,13 +555,7 @@ static void step(struct unit *u, struct layer_work *w, uint32_t t,
     }
     if (sees_rows(u->run))
         observe(u, w, &view);
-    if ((policy->needs & KVR_NEEDS_SCHEDULE) != 0) {
-        evict_by_schedule(u, w, &view);
-    } else {
-        const uint32_t n = surplus(u, plan, t);
-        if (n > 0)
-            evict(u, w, &view, n);
-    }
+    make_room(u, w, &view);
     if (u->steps != NULL && counted && t >= plan->P)
         for (uint32_t c = 0; c < u->n_cache; c++)
             u->steps[(size_t)c * u->n_m + t - plan->score_first].evicted =

@@ -496,6 +496,13 @@ START_TEST(equal_under_overrides)
 }
 END_TEST
 
+START_TEST(equal_in_window_and_chunk_layers)
+{
+    trials(MADE_TIES, 24, true, false, true);
+    trials(MADE_SMOOTH, 24, true, false, false);
+}
+END_TEST
+
 #ifdef KVR_REAL_DOUBLE /* floats are always on a grid */
 START_TEST(close_on_weights_off_the_grid)
 {
@@ -508,4 +515,5 @@ END_TEST
 #endif
 
 KVR_SUITE("reference", equal_on_smooth_rows, equal_on_rows_with_a_sink,
-          equal_where_everything_ties, equal_under_overrides OFF_GRID)
+          equal_where_everything_ties, equal_under_overrides,
+          equal_in_window_and_chunk_layers OFF_GRID)
