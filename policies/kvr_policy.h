@@ -102,7 +102,8 @@ struct kvr_view {
     uint32_t n_resident;  /* |C_t|, less what this step evicted already */
     uint32_t n_evict;     /* evictions still to come in this step, this one
                              included; 0 outside victim */
-    uint32_t first, last; /* candidates: resident positions in [first, last) */
+    uint32_t first, last; /* candidates: resident positions in [first, last);
+                             in mask: first is the layer's mask's first */
     enum kvr_ties ties;
     const kvr_real *weight;   /* [n] observed, reduced row; see kvr_observe.
                                  Meaningless where a position is absent */

@@ -73,13 +73,6 @@ static void set_limits(struct unit *u, const struct plan *plan)
     const uint32_t first = kvr_protect_tokens(&o->protect_first, budget);
     const uint32_t last = kvr_protect_tokens(&o->protect_last, budget);
 
-    u->protect_first = max_u32(first, u->window.first);
-    u->protect_last = max_u32(last, u->window.last);
-    /* In a narrow window layer the rule's window may exceed the places. */
-    if (u->protect_last > budget)
-        u->protect_last = budget;
-    if (u->protect_first > budget - u->protect_last)
-        u->protect_first = budget - u->protect_last;
     if (o->when.kind == KVR_WHEN_PROMPT_END || o->budget_is_floor) {
         u->target = budget;
         u->cap = budget + n - 1;
@@ -87,6 +80,10 @@ static void set_limits(struct unit *u, const struct plan *plan)
         u->target = budget >= n ? budget - n + 1 : 1;
         u->cap = budget;
     }
+    /* In a narrow window layer the windows may exceed the places. */
+    u->protect_last = min_u32(max_u32(last, u->window.last), u->target);
+    u->protect_first = min_u32(max_u32(first, u->window.first),
+                               u->target - u->protect_last);
 }
 
 size_t unit_bytes(const struct plan *plan, const struct run *run,
@@ -474,12 +471,13 @@ static void apply_mask(struct unit *u, struct layer_work *w,
 {
     const uint32_t wide = (view->n + 63) / 64 * 64;
 
+    view->first = mask_from(w->shape, view->step);
     u->run->policy->mask[w->plan->isa](u->state, view, w->accessed);
     u->n_resident = 0;
     memset(u->bits, 0, w->plan->words * sizeof *u->bits);
     for (uint32_t i = 0; i < wide; i++)
         u->resident[i] = 0;
-    for (uint32_t i = mask_from(w->shape, view->step); i < view->n; i++)
+    for (uint32_t i = view->first; i < view->n; i++)
         if (w->accessed[i] != 0)
             set(u, i);
     view->n_resident = u->n_resident;
