@@ -200,14 +200,38 @@ static void assert_same_cache(const struct kvr_cache_result *a,
                       pairs[i][1]);
 }
 
-void assert_same_run(const struct kvr_sim *a, size_t run_a,
-                     const struct kvr_sim *b, size_t run_b, const char *what)
+static int by_step(const void *a, const void *b)
+{
+    const struct kvr_eviction *x = a, *y = b;
+
+    if (x->step != y->step)
+        return x->step < y->step ? -1 : 1;
+    return (x->position > y->position) - (x->position < y->position);
+}
+
+/* Evictions of one cache; a shrink's in the order of positions if `sorted`. */
+static struct kvr_eviction *list_of(const struct kvr_sim *sim, size_t run,
+                                    uint32_t cache, bool sorted, size_t *n)
+{
+    const struct kvr_eviction *e = kvr_sim_evictions(sim, run, cache, n);
+    struct kvr_eviction *copy = calloc(*n + 1, sizeof *copy);
+
+    if (*n > 0)
+        memcpy(copy, e, *n * sizeof *copy);
+    if (sorted)
+        qsort(copy, *n, sizeof *copy, by_step);
+    return copy;
+}
+
+static void same_run(const struct kvr_sim *a, size_t run_a,
+                     const struct kvr_sim *b, size_t run_b, bool sorted,
+                     const char *what)
 {
     ck_assert_uint_eq(a->n_cache, b->n_cache);
     for (uint32_t c = 0; c < a->n_cache; c++) {
         size_t n, m;
-        const struct kvr_eviction *x = kvr_sim_evictions(a, run_a, c, &n);
-        const struct kvr_eviction *y = kvr_sim_evictions(b, run_b, c, &m);
+        struct kvr_eviction *x = list_of(a, run_a, c, sorted, &n);
+        struct kvr_eviction *y = list_of(b, run_b, c, sorted, &m);
         ck_assert_msg(n == m, "%s: %zu and %zu evictions", what, n, m);
         for (size_t i = 0; i < n; i++)
             ck_assert_msg(
@@ -216,7 +240,21 @@ void assert_same_run(const struct kvr_sim *a, size_t run_a,
                 x[i].position, x[i].step, y[i].position, y[i].step);
         assert_same_cache(&a->runs[run_a].caches[c], &b->runs[run_b].caches[c],
                           what);
+        free(x);
+        free(y);
     }
+}
+
+void assert_same_run(const struct kvr_sim *a, size_t run_a,
+                     const struct kvr_sim *b, size_t run_b, const char *what)
+{
+    same_run(a, run_a, b, run_b, false, what);
+}
+
+void assert_same_sets(const struct kvr_sim *a, size_t run_a,
+                      const struct kvr_sim *b, size_t run_b, const char *what)
+{
+    same_run(a, run_a, b, run_b, true, what);
 }
 
 void assert_same_sim(const struct kvr_sim *a, const struct kvr_sim *b,
