@@ -85,9 +85,9 @@ struct future {
 };
 
 /* Optimum of one cache at every budget, and its schedules. costs stay for the
- * matched optimum. */
+ * matched optimum; budgets with one protection share them. */
 struct optimum {
-    struct kvr_optimum_costs *costs;
+    struct kvr_optimum_costs **costs; /* [n_budget] */
     double *loss;      /* [n_budget] units; NaN: infeasible */
     uint32_t *leaves;  /* [n_budget][T] last row that sees it; T: all */
 };
