@@ -200,6 +200,13 @@ struct kvr_policy {
 /* A plug-in defines this one symbol. */
 typedef const struct kvr_policy *(*kvr_plugin_fn)(void);
 #define KVR_PLUGIN_SYMBOL "kvr_plugin_policy"
+/* Defines it, for a table of this file. */
+#define KVR_PLUGIN(table) \
+    const struct kvr_policy *kvr_plugin_policy(void); \
+    const struct kvr_policy *kvr_plugin_policy(void) \
+    { \
+        return &(table); \
+    }
 
 /* ---- helpers for victim rules ---- */
 
