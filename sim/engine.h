@@ -86,9 +86,9 @@ struct future {
 };
 
 /* Optimum of one cache at every budget, and its schedules. costs stay for the
- * matched optimum. */
+ * matched optimum; budgets with one protection share them. */
 struct optimum {
-    struct kvr_optimum_costs *costs;
+    struct kvr_optimum_costs **costs; /* [n_budget] */
     double *loss;      /* [n_budget] units; NaN: infeasible */
     uint32_t *leaves;  /* [n_budget][T] last row that sees it; T: all */
 };
@@ -202,6 +202,8 @@ enum kvr_status unit_init(struct unit *u, const struct layer_work *w,
                           const struct run *run, uint32_t first_cache,
                           uint32_t n_cache, struct kvr_error *err);
 void unit_fini(struct unit *u);
+/* Most tokens that a row may see under the options, at budget `budget`. */
+uint32_t unit_capacity(const struct plan *plan, uint32_t budget);
 size_t unit_bytes(const struct plan *plan, const struct run *run,
                   uint32_t n_head);
 /* Moves the unit over the strip's rows. Its own failures stay in u->status. */

@@ -194,7 +194,8 @@ static enum kvr_status match(struct unit *u, struct layer_work *w, double *loss,
     struct kvr_optimum_plan *matched = NULL;
     const struct optimum *o = &w->optimum[u->first_cache];
     const enum kvr_status status =
-        kvr_optimum_matched(&matched, o->costs, u->visible_at, err);
+        kvr_optimum_matched(
+        &matched, o->costs[u->run->budget_index], u->visible_at, err);
 
     if (status != KVR_OK)
         return status;
