@@ -107,7 +107,10 @@ struct unit {
     uint64_t *bits;       /* [words] */
     uint32_t *left_at;    /* [T] row after which it left */
     double *late_of;      /* [T] units that rows wanted of it afterwards */
-    double late_lag[2][KVR_LAG_BINS]; /* and when, in two halves */
+    double *late_done;    /* [T] of those, what is in its bin of lag */
+    uint32_t *gone_order; /* [T] tokens in the order in which they left */
+    uint32_t *gone_from;  /* [T + 1] the first of them after each row */
+    uint32_t n_gone;
     uint32_t n_resident, oldest; /* oldest: no resident below it */
     uint32_t evicted_now;
     double *m;            /* [n_head][counted rows] */
@@ -207,8 +210,10 @@ void unit_advance(struct unit *u, struct layer_work *w, uint32_t step,
  * the row of its query head h. */
 void unit_count(struct unit *u, struct layer_work *w, uint32_t c, uint32_t t,
                 uint32_t r, const double *kept);
-/* After the last row: late mass by age. A set shared by several caches has it
- * in the first. */
+/* Late mass by lag: call before row t is counted. A set that several caches
+ * share has it in the first. */
+void unit_age_late(struct unit *u, uint32_t t);
+/* After the last row: late mass by age and lag. */
 void unit_finish_late(struct unit *u, uint32_t n_token);
 
 /* result.c */

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BUCKETS = 256 };
+enum { BUCKETS = 256, WAYS = 4 };
 
 const kvr_real *row_of(const struct layer_work *w, uint32_t head,
                        uint32_t row)
@@ -145,26 +145,27 @@ struct buckets {
     uint32_t done, at; /* at: bucket that holds place `done` */
 };
 
-/* Even and odd places count apart, so that runs of one bucket do not wait for
- * each other. */
+/* Neighbours count apart, so that runs of one bucket do not wait for each
+ * other. */
 static void group(struct buckets *g, const double *value, uint32_t n,
                   double *scratch, uint16_t *bucket)
 {
-    uint32_t count[2][BUCKETS] = {{0}};
+    uint32_t count[BUCKETS][WAYS] = {{0}}, sum = 0;
 
     bucket_of(bucket, value, n);
     for (uint32_t i = 0; i < n; i++)
-        count[i & 1][bucket[i]]++;
-    for (uint32_t b = 0, sum = 0; b < BUCKETS; b++) {
-        const uint32_t even = count[0][b], odd = count[1][b];
+        count[bucket[i]][i % WAYS]++;
+    for (uint32_t b = 0; b < BUCKETS; b++) {
         g->start[b] = sum;
-        count[0][b] = sum;
-        count[1][b] = sum + even;
-        sum += even + odd;
+        for (uint32_t k = 0; k < WAYS; k++) {
+            const uint32_t here = count[b][k];
+            count[b][k] = sum;
+            sum += here;
+        }
     }
     g->start[BUCKETS] = n;
     for (uint32_t i = 0; i < n; i++)
-        scratch[count[i & 1][bucket[i]]++] = value[i];
+        scratch[count[bucket[i]][i % WAYS]++] = value[i];
     memset(g->sorted, 0, sizeof g->sorted);
     g->value = scratch;
     g->mass = 0;

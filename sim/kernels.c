@@ -66,9 +66,9 @@ KVR_INLINE exact_vec exact_of(vec v, kvr_real scale)
 }
 #endif
 
-KVR_INLINE double mass(const int32_t *resident, const kvr_real *row,
-                       const kvr_real *loss, kvr_real scale, uint32_t n,
-                       kvr_real *sum)
+KVR_INLINE double mass_of(const int32_t *resident, const kvr_real *row,
+                          const kvr_real *loss, kvr_real scale, uint32_t n,
+                          kvr_real *sum)
 {
     vec s[4] = {{0}};
     exact_vec e[2] = {{0}};
@@ -78,13 +78,25 @@ KVR_INLINE double mass(const int32_t *resident, const kvr_real *row,
         for (uint32_t k = 0; k < 4; k++) {
             const uint32_t at = i + LANES * k;
             const lvec m = mask_at(resident, at);
-            s[k] += masked(row, m, at);
-            e[k % 2] += exact_of(masked(loss, m, at), scale);
+            const vec kept = masked(row, m, at);
+            s[k] += kept;
+            e[k % 2] +=
+                exact_of(loss == row ? kept : masked(loss, m, at), scale);
         }
     *sum = combine(s[0], s[1], s[2], s[3]);
     for (int l = 0; l < LANES; l++)
         exact += (double)e[0][l] + (double)e[1][l];
     return exact;
+}
+
+/* Two copies: the loss is the mass itself unless --loss says otherwise. */
+KVR_INLINE double mass(const int32_t *resident, const kvr_real *row,
+                       const kvr_real *loss, kvr_real scale, uint32_t n,
+                       kvr_real *sum)
+{
+    if (loss == row)
+        return mass_of(resident, row, row, scale, n, sum);
+    return mass_of(resident, row, loss, scale, n, sum);
 }
 
 KVR_INLINE void weigh(kvr_real *out, const kvr_real *const *row,

@@ -81,7 +81,7 @@ size_t unit_bytes(const struct plan *plan, const struct run *run,
                                         .group_size = n_head,
                                         .arg = run->arg};
     size_t bytes = plan->stride * (sizeof(kvr_real) + sizeof(int32_t)) +
-                   plan->T * (sizeof(uint32_t) + 3 * sizeof(double));
+                   plan->T * (3 * sizeof(uint32_t) + 4 * sizeof(double));
 
     bytes += (size_t)n_head * (plan->score_last - plan->score_first + 1) *
              sizeof(double);
@@ -104,6 +104,9 @@ static enum kvr_status allocate(struct unit *u, const struct plan *plan,
     u->bits = kvr_aligned_calloc(plan->words, sizeof(uint64_t));
     u->left_at = kvr_calloc(plan->T, sizeof(uint32_t));
     u->late_of = kvr_calloc(plan->T, sizeof(double));
+    u->late_done = kvr_calloc(plan->T, sizeof(double));
+    u->gone_order = kvr_calloc(plan->T, sizeof(uint32_t));
+    u->gone_from = kvr_calloc((size_t)plan->T + 1, sizeof(uint32_t));
     u->m = kvr_calloc((size_t)u->n_head * u->n_m, sizeof(double));
     u->tally = kvr_calloc(u->n_cache, sizeof *u->tally);
     u->head_missed = kvr_calloc(u->n_head, sizeof(double));
@@ -111,8 +114,9 @@ static enum kvr_status allocate(struct unit *u, const struct plan *plan,
     u->row_missed = kvr_calloc(plan->T, sizeof(double));
     u->row_recorded = kvr_calloc(plan->T, sizeof(double));
     ok = u->resident && u->score && u->bits && u->left_at && u->late_of &&
-         u->m && u->tally && u->head_missed && u->head_recorded &&
-         u->row_missed && u->row_recorded;
+         u->late_done && u->gone_order && u->gone_from && u->m &&
+         u->tally && u->head_missed && u->head_recorded && u->row_missed &&
+         u->row_recorded;
     if (plan->needs_optimum) {
         u->visible_at = kvr_calloc(plan->T, sizeof(uint32_t));
         ok = ok && u->visible_at;
@@ -172,6 +176,9 @@ void unit_fini(struct unit *u)
     free(u->bits);
     free(u->left_at);
     free(u->late_of);
+    free(u->late_done);
+    free(u->gone_order);
+    free(u->gone_from);
     free(u->m);
     free(u->tally);
     free(u->head_missed);
@@ -204,6 +211,7 @@ static void clear(struct unit *u, struct kvr_view *view, uint32_t position)
     u->resident[position] = 0;
     u->bits[position / 64] &= ~((uint64_t)1 << (position % 64));
     u->left_at[position] = view->step;
+    u->gone_order[u->n_gone++] = position;
     u->n_resident--;
     view->n_resident = u->n_resident;
     if (u->run->policy->leave != NULL)
@@ -499,6 +507,8 @@ static void step(struct unit *u, struct layer_work *w, uint32_t t,
                      : plan->options->stream_prefill;
 
     u->evicted_now = 0;
+    u->gone_from[t] = u->n_gone;
+    unit_age_late(u, t);
     set(u, t);
     u->score[t] = 0;
     view.n_resident = u->n_resident;
@@ -534,6 +544,8 @@ static void step(struct unit *u, struct layer_work *w, uint32_t t,
 void unit_advance(struct unit *u, struct layer_work *w, uint32_t first,
                   uint32_t k, uint32_t n)
 {
-    for (uint32_t r = 0; r < n && u->status == KVR_OK; r++)
+    for (uint32_t r = 0; r < n && u->status == KVR_OK; r++) {
         step(u, w, first + r, k + r, r);
+        u->gone_from[first + r + 1] = u->n_gone;
+    }
 }
