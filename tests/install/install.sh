@@ -39,7 +39,18 @@ echo "a plug-in from kvr_policy.h and kvr_elementwise.h alone:"
 mkdir "$work/alone"
 cp "$prefix"/include/kvreplay/kvr_{policy,param,elementwise}.h "$work/alone"
 "$cc" -std=c17 -O3 -ffp-contract=off -Wall -Wextra -Wpedantic -Werror \
-    -shared -fPIC -I"$work/alone" -o "$work/halves.so" "$here/halves.c"
-"$program" policies halves --plugin "$work/halves.so" | tee "$work/out"
-grep -q '^halves -- ' "$work/out"
-grep -q '^  keep  *default 0.5' "$work/out"
+    -shared -fPIC -I"$work/alone" -o "$work/mass.so" \
+    "$source/policies/examples/mass.c"
+"$program" policies mass --plugin "$work/mass.so" | tee "$work/out"
+grep -q '^mass -- ' "$work/out"
+
+# It replays, and evicts what h2o without a window evicts.
+evictions() {
+    "$program" replay "$source/traces/samples/smollm2-harbour.kvt.h5" -q \
+        -b 20% -p "$1" --plugin "$work/mass.so" --evictions "$work/$2" \
+        >"$work/log"
+}
+evictions mass ours.csv
+evictions h2o:recent=0 theirs.csv
+cmp <(cut -d, -f2- "$work/ours.csv") <(cut -d, -f2- "$work/theirs.csv")
+echo "$(wc -l <"$work/ours.csv") lines of evictions as h2o:recent=0"

@@ -1,0 +1,33 @@
+/* mass.c -- the token that has drawn the least attention so far leaves.
+ *
+ * The smallest rule, as a plug-in: docs/policies.md builds on it. Known
+ * answer: the same evictions as h2o:recent=0 (tests/install/install.sh).
+ * SPDX-License-Identifier: GPL-3.0-or-later */
+#include "kvr_elementwise.h"
+
+KVR_INLINE kvr_real add(kvr_real score, kvr_real weight, uint32_t step,
+                        kvr_real constant)
+{
+    (void)step, (void)constant;
+    return score + weight;
+}
+KVR_ELEMENTWISE(add)
+
+static const struct kvr_policy mass = {
+    .abi = KVR_POLICY_ABI,
+    .name = "mass",
+    .summary = "least accumulated attention leaves",
+    .cite = "example",
+    .class_of = KVR_CLASS_ONLINE,
+    .observe = KVR_OBSERVE_RENORM,
+    .group = KVR_GROUP_MEAN,
+    .update = add_update,
+};
+
+/* What the program looks for in a shared object. */
+const struct kvr_policy *kvr_plugin_policy(void);
+
+const struct kvr_policy *kvr_plugin_policy(void)
+{
+    return &mass;
+}
