@@ -43,7 +43,8 @@ while read -r symbol; do
     if [ "$command" = trace ]; then
         while read -r sub; do
             check_command "trace $sub" "$shared"
-        done < <("$program" trace --help | sed -nE 's/^  trace ([a-z]+) .*/\1/p')
+        done < <("$program" trace --help |
+            sed -nE 's/^  trace ([a-z]+) .*/\1/p')
     else
         check_command "$command" "$shared"
     fi
