@@ -158,6 +158,7 @@ struct layer_work {
     kvr_real *by;         /* [n_head] and what each is multiplied with */
     double *kept;         /* [n_head] units of C_t in the row */
     uint64_t *gone;       /* [words] wanted and not resident */
+    uint32_t tied;        /* candidates as good as the victim, and it */
 };
 
 /* rows.. of one tile: heads' rows in place, n rows from `first`. */

@@ -20,7 +20,8 @@ static uint32_t bin_of(uint32_t x)
 }
 
 /* Mass on tokens of gone[] that the row wants. It is noted by token: when a
- * token's age at eviction and the rows since then are known, so are its bins. */
+ * token's age at eviction and the rows since then are known, so are its
+ * bins. */
 static void count_late(struct unit *u, uint32_t c, const double *summed,
                        const uint64_t *gone, uint32_t words)
 {

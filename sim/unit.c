@@ -449,9 +449,9 @@ static void evict(struct unit *u, struct layer_work *w,
         second = policy->two_keys ? w->second : NULL;
     }
     for (; n > 0 && u->status == KVR_OK; n--) {
-        uint32_t tied = 1;
         view->n_evict = n;
-        view->tied = &tied;
+        w->tied = 1;
+        view->tied = &w->tied;
         view->first = max_u32(u->oldest, u->protect_first);
         const uint32_t victim = policy->victim != NULL
                                     ? policy->victim[isa](u->state, view)
@@ -467,13 +467,13 @@ static void evict_by_schedule(struct unit *u, struct layer_work *w,
     const struct optimum *o = &w->optimum[u->first_cache];
     const uint32_t *leaves =
         o->leaves + u->run->budget_index * w->plan->T;
-    uint32_t tied = 1;
 
     if (isnan(o->loss[u->run->budget_index])) {
         fail(u, view->step, "no schedule keeps the protected tokens");
         return;
     }
-    view->tied = &tied;
+    w->tied = 1;
+    view->tied = &w->tied;
     view->first = 0;
     view->last = view->n;
     for (uint32_t i = 0; i < view->n && u->status == KVR_OK; i++)

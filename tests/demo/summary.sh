@@ -50,7 +50,8 @@ get("scope") == "model" && get("budget_spec") == "20%" &&
 }
 END {
     printf "\nUnavoidable: the exact optimum loses %.2f %% itself. Of that\n", o
-    printf "  %.2f %% because %s,\n", h, "the budget is small (each head choosing for itself)"
+    printf "  %.2f %% because %s,\n", h,
+        "the budget is small (each head choosing for itself)"
     printf "  %.2f %% because %s,\n", s, "query heads share one set"
     printf "  %.2f %% because %s.\n", v, "what was evicted does not come back"
 }'
@@ -62,19 +63,28 @@ get("scope") == "model" && get("class") == "online" {
 }
 END {
     printf "\nLeast loss of the online rules here:"
-    for (i = 1; i <= n; i++) printf " %s %s%s", order[i], who[order[i]], i < n ? "," : ".\n"
+    for (i = 1; i <= n; i++)
+        printf " %s %s%s", order[i], who[order[i]], i < n ? "," : ".\n"
 }'
 grep '^model' "$out/sparsity.txt" | awk '{
-    printf "\nSparsity: %s of the causal entries are below 1 %% of their row'"'"'s\n" \
-        "largest (rows averaged); masked entries counted too it would be %s.\n", $4, $6
+    printf "\nSparsity: %s of the causal entries are below 1 %% of their " \
+        "row'"'"'s\nlargest (rows averaged); masked entries counted too it " \
+        "would be %s.\n", $4, $6
 }'
 csv "$out/powerlaw.csv" | awk -F '\t' "$pick"'
 get("alpha") != "" { n++; a[n] = get("alpha") + 0; f += get("tail_fraction") }
 END {
     if (n == 0) exit
-    for (i = 2; i <= n; i++) { x = a[i]; for (j = i - 1; j > 0 && a[j] > x; j--) a[j + 1] = a[j]; a[j + 1] = x }
-    printf "Power law: accumulated attention of %d heads, tail exponent alpha\n", n
-    printf "  quartiles %.2f %.2f %.2f; the tail is %.0f %% of the tokens on average.\n", a[int((n + 3) / 4)], a[int((n + 1) / 2)], a[int((3 * n + 3) / 4)], 100 * f / n
+    for (i = 2; i <= n; i++) {
+        x = a[i]
+        for (j = i - 1; j > 0 && a[j] > x; j--) a[j + 1] = a[j]
+        a[j + 1] = x
+    }
+    printf "Power law: accumulated attention of %d heads, tail exponent " \
+        "alpha\n", n
+    printf "  quartiles %.2f %.2f %.2f; the tail is %.0f %% of the tokens on " \
+        "average.\n", a[int((n + 3) / 4)], a[int((n + 1) / 2)],
+        a[int((3 * n + 3) / 4)], 100 * f / n
 }'
 cat <<TEXT
 

@@ -13,7 +13,7 @@ for header in $(sources .h | grep '/kvr_' | grep -v '^tests/'); do
     name=${header##*/}
     echo "#include \"$name\"" | "$cc" -std=c17 "${strict[@]}" "${rooms[@]}" \
         -x c - >&2 || echo "$header: not as C17"
-    # The one place for compiler attributes (STYLE.md section 6).
+    # The one place for compiler attributes.
     [ "$name" = kvr_elementwise.h ] || [ -z "$cxx" ] ||
         echo "#include \"$name\"" | "$cxx" -std=c++17 "${strict[@]}" \
             "${rooms[@]}" -x c++ - >&2 || echo "$header: not as C++17"

@@ -32,8 +32,8 @@ function library_of(header) {
 # The row of includes.txt for a file.
 function row_of(file,    folder) {
     folder = folder_of(file)
-    if (folder == "policies" && !(basename_of(file) in house) &&
-        file ~ /\.c$/)
+    if (file ~ /^policies\/(examples\/)?[^\/]*\.c$/ &&
+        !(basename_of(file) in house))
         return "rule"
     while (!(folder in rooms) && folder ~ /\//)
         folder = folder_of(folder)

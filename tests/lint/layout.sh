@@ -5,4 +5,4 @@
 
 # shellcheck disable=SC2046
 awk -f tests/lint/layout.awk $(sources .c .h .def .cu .cuh .sh .cmake .awk \
-    .py .in run CMakeLists.txt) | verdict "layout: licence lines and lengths"
+    .py run CMakeLists.txt) | verdict "layout: licence lines and lengths"
