@@ -32,6 +32,16 @@ static void expand_f16(float *out, const uint8_t *in, size_t n)
     }
 }
 
+static void expand_bf16(float *out, const uint8_t *in, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint16_t half;
+        memcpy(&half, in + 2 * i, sizeof half);
+        const uint32_t bits = (uint32_t)half << 16;
+        memcpy(&out[i], &bits, sizeof bits);
+    }
+}
+
 static inline __attribute__((always_inline)) void
 q4_1(float *restrict out, const uint8_t *restrict in, size_t n)
 {
@@ -118,7 +128,7 @@ static const struct kvr_quant_row table[] = {
     {27, "I64", 1, 8, NULL},
     {28, "F64", 1, 8, NULL},
     {29, "IQ1_M", 256, 56, NULL},
-    {30, "BF16", 1, 2, NULL},
+    {KVR_QUANT_BF16, "BF16", 1, 2, expand_bf16},
     {34, "TQ1_0", 256, 54, NULL},
     {35, "TQ2_0", 256, 66, NULL},
     {39, "MXFP4", 32, 17, NULL},

@@ -16,6 +16,7 @@ enum kvr_quant {
     KVR_QUANT_F16 = 1,
     KVR_QUANT_Q4_1 = 3,
     KVR_QUANT_Q8_0 = 8,
+    KVR_QUANT_BF16 = 30,
 };
 
 /* Expands n values (whole blocks). The bits are those of the reference
