@@ -20,9 +20,15 @@ void fuzz_one(const uint8_t *data, size_t size)
 
 size_t fuzz_corpus(const char **names, size_t most)
 {
-    const struct made m = {.n_layer = 1, .n_head = 2, .n_kv_head = 1,
-                           .t = 40, .prompt_len = 20, .dtype = KVR_F16,
-                           .tokens = true, .text = true, .norms = true};
+    const struct made m = {.n_layer = 1,
+                           .n_head = 2,
+                           .n_kv_head = 1,
+                           .t = 40,
+                           .prompt_len = 20,
+                           .dtype = KVR_F16,
+                           .tokens = true,
+                           .text = true,
+                           .norms = true};
     struct kvr_error err = {0};
 
     if (most < 1 ||
