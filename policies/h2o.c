@@ -60,6 +60,8 @@ static const char *check(const struct kvr_setting *setting)
 
     if (a[STATISTIC].count == GLOBAL && a[DECAY].real < 1)
         return "statistic=global and decay do not go together";
+    if (a[GRADUATION].count == GAP && a[RECENT].count == 0)
+        return "graduation=gap needs recent of at least 1 token";
     if (a[GRADUATION].count == GAP &&
         (a[STATISTIC].count == GLOBAL || a[AVERAGE].count != 0 ||
          a[DECAY].real < 1))
@@ -113,13 +115,13 @@ static size_t gap_size(const struct kvr_setting *setting)
     return room(setting) * (sizeof(kvr_real) + 1);
 }
 
-/* Marks the `heavy` best of score[0..end), the newer of equals first. */
-static void select_heavy(const kvr_real *score, uint32_t end, uint32_t heavy,
-                         int32_t *visible)
+/* Marks the `heavy` best of score[first..end), the newer of equals first. */
+static void select_heavy(const kvr_real *score, uint32_t first, uint32_t end,
+                         uint32_t heavy, int32_t *visible)
 {
     for (; heavy > 0; heavy--) {
         uint32_t best = UINT32_MAX;
-        for (uint32_t i = 0; i < end; i++)
+        for (uint32_t i = first; i < end; i++)
             if (visible[i] == 0 &&
                 (best == UINT32_MAX || score[i] >= score[best]))
                 best = i;
@@ -147,11 +149,12 @@ KVR_INLINE void gap_visible(void *state, const struct kvr_view *view,
     memset(visible, 0, view->n * sizeof *visible);
     for (uint32_t i = from; i < view->n; i++)
         visible[i] = -1;
-    if (view->n <= budget) /* nothing to hide yet */
-        for (uint32_t i = 0; i < from; i++)
+    if (view->n - view->first <= budget) /* nothing to hide yet */
+        for (uint32_t i = view->first; i < from; i++)
             visible[i] = -1;
     else if (from > 0)
-        select_heavy((const kvr_real *)state, from - 1, heavy, visible);
+        select_heavy((const kvr_real *)state, view->first, from - 1, heavy,
+                     visible);
 }
 KVR_MASK(gap_visible)
 

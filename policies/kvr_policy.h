@@ -85,6 +85,9 @@ enum kvr_ties { KVR_TIES_OLDEST, KVR_TIES_NEWEST, KVR_TIES_RANDOM };
 struct kvr_setting {
     uint32_t n_token, prompt_len;  /* T, P */
     uint32_t budget;               /* B of this cache */
+    uint32_t capacity;             /* most tokens that a row may see: more
+                                      than B + 1 in a prompt, or when rows
+                                      pass between evictions */
     uint32_t layer, n_layer;       /* index among the stored layers */
     uint32_t kv_head, n_kv_head;   /* first cache of the set, in the layer */
     uint32_t group_size;           /* query heads reduced into the row */
@@ -99,7 +102,8 @@ struct kvr_view {
     uint32_t n_resident;  /* |C_t|, less what this step evicted already */
     uint32_t n_evict;     /* evictions still to come in this step, this one
                              included; 0 outside victim */
-    uint32_t first, last; /* candidates: resident positions in [first, last) */
+    uint32_t first, last; /* candidates: resident positions in [first, last);
+                             in mask: first is the layer's mask's first */
     enum kvr_ties ties;
     const kvr_real *weight;   /* [n] observed, reduced row; see kvr_observe.
                                  Meaningless where a position is absent */
@@ -196,6 +200,13 @@ struct kvr_policy {
 /* A plug-in defines this one symbol. */
 typedef const struct kvr_policy *(*kvr_plugin_fn)(void);
 #define KVR_PLUGIN_SYMBOL "kvr_plugin_policy"
+/* Defines it, for a table of this file. */
+#define KVR_PLUGIN(table) \
+    const struct kvr_policy *kvr_plugin_policy(void); \
+    const struct kvr_policy *kvr_plugin_policy(void) \
+    { \
+        return &(table); \
+    }
 
 /* ---- helpers for victim rules ---- */
 

@@ -61,11 +61,7 @@ static size_t align(size_t bytes)
 
 static uint32_t slots(const struct kvr_setting *s)
 {
-    const uint32_t most =
-        s->prompt_len > s->budget ? s->prompt_len : s->budget;
-
-    /* Eviction every n steps or by overflow may hold up to T. */
-    return most < s->n_token ? most + 1 : s->n_token;
+    return s->capacity;
 }
 
 static uint32_t row_room(const struct kvr_setting *s)
@@ -123,7 +119,7 @@ static void insert(void *state, const struct kvr_view *view)
     while (slot < p.n_slot && p.owner[slot] != NONE)
         slot++;
     if (slot == p.n_slot)
-        return; /* the engine never holds more than n_slot */
+        return; /* the engine never holds more than its capacity */
     p.owner[slot] = view->step;
     p.slot_of[view->step] = slot;
     memset(p.weight + (size_t)slot * p.rows, 0, p.rows * sizeof *p.weight);

@@ -63,6 +63,7 @@ struct facts {
     double *summed;   /* [STRIP][stride] loss rows summed over heads */
     double *total;    /* [STRIP][n_head] mass of the row */
     double *sink;     /* [STRIP][n_head] mass outside the tokens */
+    kvr_real *sum;    /* [STRIP][n_head] the same as a rule sees it */
     double *newest;   /* [STRIP] summed[t] */
     double *top;      /* [STRIP][n_budget] mass of the B heaviest past */
     double *least;    /* [STRIP][n_budget] the B-th of them; -1: fewer */
@@ -85,9 +86,9 @@ struct future {
 };
 
 /* Optimum of one cache at every budget, and its schedules. costs stay for the
- * matched optimum. */
+ * matched optimum; budgets with one protection share them. */
 struct optimum {
-    struct kvr_optimum_costs *costs;
+    struct kvr_optimum_costs **costs; /* [n_budget] */
     double *loss;      /* [n_budget] units; NaN: infeasible */
     uint32_t *leaves;  /* [n_budget][T] last row that sees it; T: all */
 };
@@ -149,6 +150,7 @@ struct layer_work {
     kvr_real *weight, *key, *second; /* [stride] */
     int32_t *accessed;  /* [stride] */
     int32_t *ones;      /* [stride] -1 throughout */
+    uint64_t *all;      /* [words] the same as a set */
     kvr_real *sorted;   /* [stride] */
     double *wide;       /* [2][stride] */
     uint16_t *bucket;   /* [stride] */
@@ -201,6 +203,8 @@ enum kvr_status unit_init(struct unit *u, const struct layer_work *w,
                           const struct run *run, uint32_t first_cache,
                           uint32_t n_cache, struct kvr_error *err);
 void unit_fini(struct unit *u);
+/* Most tokens that a row may see under the options, at budget `budget`. */
+uint32_t unit_capacity(const struct plan *plan, uint32_t budget);
 size_t unit_bytes(const struct plan *plan, const struct run *run,
                   uint32_t n_head);
 /* Moves the unit over the strip's rows. Its own failures stay in u->status. */

@@ -50,6 +50,7 @@ enum kvr_status facts_init(struct facts *f, const struct plan *plan,
     f->summed = kvr_aligned_calloc(STRIP * plan->stride, sizeof(double));
     f->total = kvr_aligned_calloc((size_t)STRIP * n_head, sizeof(double));
     f->sink = kvr_aligned_calloc((size_t)STRIP * n_head, sizeof(double));
+    f->sum = kvr_aligned_calloc((size_t)STRIP * n_head, sizeof(kvr_real));
     f->newest = kvr_aligned_calloc(STRIP, sizeof(double));
     f->top = kvr_aligned_calloc(STRIP * nb, sizeof(double));
     f->least = kvr_aligned_calloc(STRIP * nb, sizeof(double));
@@ -59,7 +60,8 @@ enum kvr_status facts_init(struct facts *f, const struct plan *plan,
     f->accessed = kvr_aligned_calloc((size_t)STRIP * plan->words,
                                      sizeof(uint64_t));
     f->n_accessed = kvr_aligned_calloc(STRIP, sizeof(uint32_t));
-    bool ok = f->summed && f->total && f->sink && f->newest && f->top &&
+    bool ok = f->summed && f->total && f->sink && f->sum &&
+              f->newest && f->top &&
               f->least && f->head_top && f->over && f->at_least &&
               f->accessed && f->n_accessed;
     if (plan->needs_next) {
@@ -81,6 +83,7 @@ void facts_fini(struct facts *f)
     free(f->summed);
     free(f->total);
     free(f->sink);
+    free(f->sum);
     free(f->newest);
     free(f->top);
     free(f->least);
@@ -229,10 +232,9 @@ static void fill_tops(struct layer_work *w, struct facts *f, uint32_t r,
         f->head_top[r * nb + b] = f->n_head == 1 ? f->top[r * nb + b] : 0;
     }
     for (uint32_t h = 0; f->n_head > 1 && h < f->n_head; h++) {
-        memset(w->wide, 0, (t + 1) * sizeof(double));
         plan->kernels->add_units(w->wide,
                                  loss_of(w, f->first_head + h, k),
-                                 (double)w->scale, (t + 64) / 64 * 64);
+                                 (double)w->scale, 1, (t + 64) / 64 * 64);
         group(&g, w->wide, t, scratch, w->bucket);
         for (size_t i = 0; i < nb; i++) {
             const size_t b = plan->rising[i];
@@ -385,14 +387,14 @@ static enum kvr_status fill_sums(struct layer_work *w, struct facts *f,
     const uint32_t wide = (t + 64) / 64 * 64;
     double *summed = f->summed + r * plan->stride;
 
-    memset(summed, 0, plan->stride * sizeof *summed);
     for (uint32_t h = 0; h < f->n_head; h++) {
         const uint32_t head = f->first_head + h;
         const kvr_real *row = loss_of(w, head, k);
-        kvr_real sum;
-        plan->kernels->add_units(summed, row, (double)w->scale, wide);
-        const double total =
-            plan->kernels->mass(w->ones, row, row, w->scale, wide, &sum);
+        kvr_real sum, *seen = &f->sum[r * f->n_head + h];
+        plan->kernels->add_units(summed, row, (double)w->scale, h == 0, wide);
+        const double total = plan->kernels->mass(
+            w->ones, w->all, row_of(w, head, k), row, w->scale, wide, seen);
+        sum = row == row_of(w, head, k) ? *seen : 0;
         if (!(sum < (kvr_real)1.99))
             return kvr_fail(err, KVR_ERR_INPUT,
                             "layer %u head %u row %u: weights sum to %.6g, "

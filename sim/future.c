@@ -11,6 +11,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Problems to solve: a share of B is another protection at each budget. */
+static size_t protections(const struct plan *plan)
+{
+    const struct kvr_sim_options *o = plan->options;
+
+    return o->protect_first.share > 0 || o->protect_last.share > 0
+               ? o->n_budget : 1;
+}
+
 size_t future_bytes(const struct plan *plan, uint32_t n_cache)
 {
     const size_t decode = plan->T - plan->P;
@@ -27,7 +36,7 @@ size_t future_bytes(const struct plan *plan, uint32_t n_cache)
          * one cache at a time, costs kept. */
         each += decode * plan->stride * sizeof(double);
         if (kvr_optimum_bytes(&costs, &solver, &problem))
-            each += (size_t)costs +
+            each += (size_t)costs * protections(plan) +
                     plan->options->n_budget * plan->T * sizeof(uint32_t);
     }
     return n_cache * each + (size_t)solver;
@@ -63,13 +72,26 @@ static enum kvr_status future_init(struct future *u, struct optimum *o,
     if (plan->needs_optimum) {
         const size_t nb = plan->options->n_budget;
         u->summed = kvr_aligned_calloc(decode * plan->stride, sizeof(double));
+        o->costs = kvr_calloc(nb, sizeof *o->costs);
         o->loss = kvr_calloc(nb, sizeof(double));
         o->leaves = kvr_calloc(nb * plan->T, sizeof(uint32_t));
-        ok = ok && u->summed && o->loss && o->leaves;
+        ok = ok && u->summed && o->costs && o->loss && o->leaves;
     }
     if (!ok)
         return kvr_no_memory(err, "rows to come", future_bytes(plan, 1));
     return KVR_OK;
+}
+
+static void free_costs(struct optimum *o, size_t n_budget)
+{
+    for (size_t b = 0; o->costs != NULL && b < n_budget; b++) {
+        struct kvr_optimum_costs *costs = o->costs[b];
+        for (size_t a = b; a < n_budget; a++)
+            if (o->costs[a] == costs)
+                o->costs[a] = NULL;
+        kvr_optimum_costs_free(costs);
+    }
+    free(o->costs);
 }
 
 void future_free(struct layer_work *w)
@@ -83,7 +105,7 @@ void future_free(struct layer_work *w)
         free(w->future[c].next);
     }
     for (uint32_t c = 0; w->optimum != NULL && c < w->n_cache; c++) {
-        kvr_optimum_costs_free(w->optimum[c].costs);
+        free_costs(&w->optimum[c], w->plan->options->n_budget);
         free(w->optimum[c].loss);
         free(w->optimum[c].leaves);
     }
@@ -123,10 +145,9 @@ static void note_row(struct layer_work *w, uint32_t c, uint32_t t,
     struct future *u = &w->future[c];
     const uint32_t wide = (t + 64) / 64 * 64;
 
-    memset(w->wide, 0, wide * sizeof(double));
     for (uint32_t h = 0; h < f->n_head; h++)
         plan->kernels->add_units(w->wide, loss_of(w, f->first_head + h, k),
-                                 (double)w->scale, wide);
+                                 (double)w->scale, h == 0, wide);
     for (uint32_t i = 0; i <= t; i++) {
         u->column[i] += w->wide[i];
         future_add(u, i, w->wide[i]);
@@ -138,8 +159,8 @@ static void note_row(struct layer_work *w, uint32_t c, uint32_t t,
                (t + 1) * sizeof(double));
 }
 
-/* The optimum's problem for budget tokens: its own window, as plain budgets
- * have one protection for all (a share of B asks for one solve each). */
+/* The optimum's problem for budget tokens. In a window or chunk layer the
+ * first tokens are sheltered by cost instead: see shelter. */
 static struct kvr_optimum_problem problem_for(const struct plan *plan,
                                               uint32_t budget)
 {
@@ -151,6 +172,43 @@ static struct kvr_optimum_problem problem_for(const struct plan *plan,
         .protect_recent = kvr_protect_tokens(&o->protect_last, budget) + 1,
         .protect_first = kvr_protect_tokens(&o->protect_first, budget),
     };
+}
+
+/* Last row that the layer's mask shows token i to; T or more: all. */
+static uint32_t last_shown(const struct layer_work *w, uint32_t i)
+{
+    const uint32_t span = w->shape->span;
+
+    return w->shape->mask == KVR_MASK_WINDOW ? i + span - 1
+                                             : i / span * span + span - 1;
+}
+
+/* A protected token leaves with its mask, so its place is free from then on:
+ * the optimum's protection, which is for good, would be another problem. In
+ * its stead the last row that shows the token wants it more than everything
+ * else together. sign -1 takes that back. */
+static void shelter(struct layer_work *w, uint32_t c, uint32_t first,
+                    double sign, double all)
+{
+    const struct plan *plan = w->plan;
+    double *summed = w->future[c].summed;
+
+    for (uint32_t i = 0; i < first && i < plan->T; i++) {
+        uint32_t row = last_shown(w, i);
+        row = row < plan->T ? row : plan->T - 1;
+        if (row >= plan->P)
+            summed[(row - plan->P) * plan->stride + i] += sign * all;
+    }
+}
+
+static double all_mass(const struct layer_work *w, uint32_t c)
+{
+    const size_t n = (size_t)(w->plan->T - w->plan->P) * w->plan->stride;
+    double sum = 1;
+
+    for (size_t i = 0; i < n; i++)
+        sum += w->future[c].summed[i];
+    return sum;
 }
 
 static void keep_plan(struct optimum *o, const struct plan *plan, size_t b,
@@ -179,6 +237,7 @@ static enum kvr_status solve_some(struct layer_work *w, uint32_t c,
     struct kvr_optimum_matrix matrix = {.first = w->future[c].summed,
                                         .stride = plan->stride,
                                         .prompt_len = plan->P};
+    struct kvr_optimum_costs *costs = NULL;
     struct kvr_optimum *solved = NULL;
     uint32_t *k = kvr_calloc(o->n_budget, sizeof *k);
     size_t n = 0;
@@ -189,13 +248,14 @@ static enum kvr_status solve_some(struct layer_work *w, uint32_t c,
         if (same[b])
             k[n++] = o->budgets[b].tokens < plan->T
                          ? o->budgets[b].tokens + 1 : plan->T;
-    kvr_optimum_costs_free(out->costs);
-    out->costs = NULL;
     const struct kvr_optimum_request request = {.budgets = k, .n_budget = n};
     enum kvr_status status = kvr_optimum_costs_new(
-        &out->costs, problem, kvr_optimum_matrix_row, &matrix, err);
+        &costs, problem, kvr_optimum_matrix_row, &matrix, err);
+    for (size_t b = 0; status == KVR_OK && b < o->n_budget; b++)
+        if (same[b])
+            out->costs[b] = costs;
     if (status == KVR_OK)
-        status = kvr_optimum_solve(&solved, out->costs, &request, err);
+        status = kvr_optimum_solve(&solved, costs, &request, err);
     n = 0;
     for (size_t b = 0; status == KVR_OK && b < o->n_budget; b++)
         if (same[b])
@@ -205,10 +265,29 @@ static enum kvr_status solve_some(struct layer_work *w, uint32_t c,
     return status;
 }
 
+static enum kvr_status solve_sheltered(
+    struct layer_work *w, uint32_t c, const struct kvr_optimum_problem *p,
+    const bool *same, struct kvr_error *err)
+{
+    const bool local =
+        w->shape->mask != KVR_MASK_CAUSAL && w->shape->span > 0;
+    struct kvr_optimum_problem problem = *p;
+
+    if (!local || p->protect_first == 0)
+        return solve_some(w, c, p, same, err);
+    const double all = all_mass(w, c);
+    problem.protect_first = 0;
+    shelter(w, c, p->protect_first, 1, all);
+    const enum kvr_status status = solve_some(w, c, &problem, same, err);
+    shelter(w, c, p->protect_first, -1, all);
+    return status;
+}
+
 static enum kvr_status solve(struct layer_work *w, uint32_t c,
                              struct kvr_error *err)
 {
-    const struct kvr_sim_options *o = w->plan->options;
+    const struct plan *plan = w->plan;
+    const struct kvr_sim_options *o = plan->options;
     bool *same = kvr_calloc(o->n_budget, sizeof *same);
     bool *done = kvr_calloc(o->n_budget, sizeof *done);
     enum kvr_status status = KVR_OK;
@@ -219,15 +298,15 @@ static enum kvr_status solve(struct layer_work *w, uint32_t c,
         if (done[b])
             continue;
         const struct kvr_optimum_problem p =
-            problem_for(w->plan, o->budgets[b].tokens);
+            problem_for(plan, o->budgets[b].tokens);
         for (size_t a = 0; a < o->n_budget; a++) {
             const struct kvr_optimum_problem q =
-                problem_for(w->plan, o->budgets[a].tokens);
+                problem_for(plan, o->budgets[a].tokens);
             same[a] = q.protect_recent == p.protect_recent &&
                       q.protect_first == p.protect_first;
             done[a] = done[a] || same[a];
         }
-        status = solve_some(w, c, &p, same, err);
+        status = solve_sheltered(w, c, &p, same, err);
         if (status != KVR_OK)
             kvr_error_prefix(err, "layer %u cache %u", w->shape->layer, c);
     }

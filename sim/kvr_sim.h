@@ -110,7 +110,8 @@ struct kvr_sim_options {
     uint32_t threads;
     uint64_t memory;    /* bytes; 0: no limit. Over it: KVR_ERR_LIMIT */
     const bool *layers; /* [n_layer] which to replay; NULL: all */
-    const bool *heads;  /* [KV heads] which caches; NULL: all */
+    const bool *heads;  /* which caches, [KV heads] (query heads if each has
+                           a set of its own); NULL: all */
     void (*progress)(void *ud, uint32_t done, uint32_t total);
     void *progress_ud;
 };

@@ -48,6 +48,8 @@ static void flush(struct unit *u, uint32_t position, uint32_t bin)
 /* Tokens whose eviction is 2^b rows ago by row t move on to bin b. */
 void unit_age_late(struct unit *u, uint32_t t)
 {
+    if (u->n_gone == 0 || u->run->policy->mask != NULL)
+        return;
     for (uint32_t b = 1; b < KVR_LAG_BINS && (uint32_t)1 << b <= t; b++) {
         const uint32_t row = t - ((uint32_t)1 << b);
         for (uint32_t i = u->gone_from[row]; i < u->gone_from[row + 1]; i++)

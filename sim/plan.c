@@ -11,6 +11,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Tokens that are left after an eviction of n at once. */
+static uint32_t least_held(uint32_t budget, const struct kvr_sim_options *o)
+{
+    const uint32_t n = o->when.n > 0 ? o->when.n : 1;
+
+    return o->budget_is_floor ? budget : n <= budget ? budget - n + 1 : 0;
+}
+
 static enum kvr_status check_budget(const struct run *run,
                                     const struct kvr_sim_options *o,
                                     struct kvr_error *err)
@@ -18,31 +26,33 @@ static enum kvr_status check_budget(const struct run *run,
     const uint32_t budget = run->budget->tokens;
     const uint32_t first = kvr_protect_tokens(&o->protect_first, budget);
     const uint32_t last = kvr_protect_tokens(&o->protect_last, budget);
-    const uint32_t n = o->when.n > 0 ? o->when.n : 1;
+    const uint32_t held = least_held(budget, o);
 
     if (budget == 0)
         return kvr_fail(err, KVR_ERR_USAGE, "--budget: 0 tokens");
-    if (first + last > budget)
+    if (held == 0)
         return kvr_fail(err, KVR_ERR_USAGE,
-                        "budget %s is %u tokens, less than the %u protected "
+                        "budget %s is %u tokens: evicting %u at once leaves "
+                        "none",
+                        run->budget->spec, budget, o->when.n);
+    if ((uint64_t)first + last > held)
+        return kvr_fail(err, KVR_ERR_USAGE,
+                        "budget %s is %u tokens%s, less than the %u protected "
                         "ones (first %u, last %u)",
-                        run->budget->spec, budget, first + last, first,
-                        last);
+                        run->budget->spec, held,
+                        held < budget ? " after an eviction" : "",
+                        first + last, first, last);
     const uint32_t own_first = first > run->window.first ? first
                                                          : run->window.first;
     const uint32_t own_last = last > run->window.last ? last
                                                       : run->window.last;
-    if (own_first + own_last > budget)
+    if ((uint64_t)own_first + own_last > held)
         return kvr_fail(err, KVR_ERR_USAGE,
-                        "policy %s, budget %s: %u tokens cannot hold the "
+                        "policy %s, budget %s: %u tokens%s cannot hold the "
                         "first %u and the newest %u",
-                        run->spec->text, run->budget->spec, budget,
-                        own_first, own_last);
-    if (!o->budget_is_floor && n > budget)
-        return kvr_fail(err, KVR_ERR_USAGE,
-                        "budget %s is %u tokens: evicting %u at once leaves "
-                        "none",
-                        run->budget->spec, budget, n);
+                        run->spec->text, run->budget->spec, held,
+                        held < budget ? " after an eviction" : "", own_first,
+                        own_last);
     return KVR_OK;
 }
 
@@ -58,6 +68,10 @@ static enum kvr_status check_rule(const struct run *run,
                         "policy %s decides at the end of the prompt: not "
                         "with --prefill stream",
                         p->name);
+    if (o->stream_prefill && o->when.kind == KVR_WHEN_PROMPT_END)
+        return kvr_fail(err, KVR_ERR_USAGE,
+                        "--when prompt-end evicts at the end of the prompt: "
+                        "not with --prefill stream");
     if ((p->needs & KVR_NEEDS_SCHEDULE) != 0 &&
         (o->stream_prefill || o->when.kind != KVR_WHEN_STEP))
         return kvr_fail(err, KVR_ERR_USAGE,
@@ -75,6 +89,8 @@ static enum kvr_status fill_run(struct run *run, const struct plan *plan,
     struct kvr_setting setting = {.n_token = plan->T,
                                   .prompt_len = plan->P,
                                   .budget = run->budget->tokens,
+                                  .capacity = unit_capacity(
+                                      plan, run->budget->tokens),
                                   .n_layer = plan->rows->n_layer,
                                   .n_kv_head = 1,
                                   .group_size = 1,
@@ -342,6 +358,10 @@ enum kvr_status plan_init(struct plan *plan, const struct kvr_rows *rows,
     if (options->n_spec == 0 || options->n_budget == 0)
         return kvr_fail(err, KVR_ERR_USAGE,
                         "at least one policy and one budget are needed");
+    if (plan->P == 0 || plan->P >= plan->T)
+        return kvr_fail(err, KVR_ERR_NOTHING,
+                        "prompt of %u of %u tokens: no decode row to count",
+                        plan->P, plan->T);
     enum kvr_status status = pick_rows(plan, err);
     if (status == KVR_OK)
         status = sort_budgets(plan, err);

@@ -48,6 +48,23 @@ static uint32_t layer_budget(const struct layer_work *w, uint32_t budget)
     return budget < most ? budget : most;
 }
 
+static uint32_t min_u32(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+uint32_t unit_capacity(const struct plan *plan, uint32_t budget)
+{
+    const struct kvr_sim_options *o = plan->options;
+    const uint32_t n = o->when.n > 0 ? o->when.n : 1;
+    uint32_t most = budget;
+
+    if (o->when.kind == KVR_WHEN_PROMPT_END || budget >= plan->T)
+        return plan->T;
+    most += o->budget_is_floor ? min_u32(n, plan->T) : 1;
+    return min_u32(max_u32(most, plan->P), plan->T);
+}
+
 static void set_limits(struct unit *u, const struct plan *plan)
 {
     const struct kvr_sim_options *o = plan->options;
@@ -56,13 +73,6 @@ static void set_limits(struct unit *u, const struct plan *plan)
     const uint32_t first = kvr_protect_tokens(&o->protect_first, budget);
     const uint32_t last = kvr_protect_tokens(&o->protect_last, budget);
 
-    u->protect_first = max_u32(first, u->window.first);
-    u->protect_last = max_u32(last, u->window.last);
-    /* In a narrow window layer the rule's window may exceed the places. */
-    if (u->protect_last > budget)
-        u->protect_last = budget;
-    if (u->protect_first > budget - u->protect_last)
-        u->protect_first = budget - u->protect_last;
     if (o->when.kind == KVR_WHEN_PROMPT_END || o->budget_is_floor) {
         u->target = budget;
         u->cap = budget + n - 1;
@@ -70,6 +80,10 @@ static void set_limits(struct unit *u, const struct plan *plan)
         u->target = budget >= n ? budget - n + 1 : 1;
         u->cap = budget;
     }
+    /* In a narrow window layer the windows may exceed the places. */
+    u->protect_last = min_u32(max_u32(last, u->window.last), u->target);
+    u->protect_first = min_u32(max_u32(first, u->window.first),
+                               u->target - u->protect_last);
 }
 
 size_t unit_bytes(const struct plan *plan, const struct run *run,
@@ -78,6 +92,8 @@ size_t unit_bytes(const struct plan *plan, const struct run *run,
     const struct kvr_setting setting = {.n_token = plan->T,
                                         .prompt_len = plan->P,
                                         .budget = run->budget->tokens,
+                                        .capacity = unit_capacity(
+                                            plan, run->budget->tokens),
                                         .group_size = n_head,
                                         .arg = run->arg};
     size_t bytes = plan->stride * (sizeof(kvr_real) + sizeof(int32_t)) +
@@ -152,6 +168,7 @@ enum kvr_status unit_init(struct unit *u, const struct layer_work *w,
         .setting = {.n_token = plan->T,
                     .prompt_len = plan->P,
                     .budget = layer_budget(w, run->budget->tokens),
+                    .capacity = unit_capacity(plan, run->budget->tokens),
                     .layer = w->layer,
                     .n_layer = plan->rows->n_layer,
                     .kv_head = first_cache,
@@ -216,23 +233,26 @@ static void clear(struct unit *u, struct kvr_view *view, uint32_t position)
     view->n_resident = u->n_resident;
     if (u->run->policy->leave != NULL)
         u->run->policy->leave(u->state, view, position);
-    while (u->oldest < view->step && u->resident[u->oldest] == 0)
+    while (u->oldest < view->n && u->resident[u->oldest] == 0)
         u->oldest++;
 }
 
-/* Tokens that leave the layer's mask leave the cache by themselves. */
-static void expire(struct unit *u, struct kvr_view *view,
-                   const struct kvr_layer_shape *shape)
+/* First position that the layer's mask shows to row t. */
+static uint32_t mask_from(const struct kvr_layer_shape *shape, uint32_t t)
 {
-    const uint32_t t = view->step;
-    uint32_t from = 0;
-
     if (shape->span == 0)
-        return;
+        return 0;
     if (shape->mask == KVR_MASK_WINDOW)
-        from = t + 1 > shape->span ? t + 1 - shape->span : 0;
-    else if (shape->mask == KVR_MASK_CHUNK)
-        from = t / shape->span * shape->span;
+        return t + 1 > shape->span ? t + 1 - shape->span : 0;
+    return shape->mask == KVR_MASK_CHUNK ? t / shape->span * shape->span : 0;
+}
+
+/* Tokens that row t cannot see leave the cache by themselves. */
+static void expire(struct unit *u, struct kvr_view *view,
+                   const struct kvr_layer_shape *shape, uint32_t t)
+{
+    const uint32_t from = min_u32(mask_from(shape, t), view->n);
+
     for (uint32_t i = u->oldest; i < from; i++)
         if (u->resident[i] != 0)
             clear(u, view, i);
@@ -246,18 +266,25 @@ static bool sees_rows(const struct run *run)
 }
 
 /* Mass of C_t in every head's row: exact for the count, rounded for the
- * rule. */
+ * rule. While nothing has left, that is what the row has. */
 static void weigh_heads(struct unit *u, struct layer_work *w, uint32_t t,
-                        uint32_t k)
+                        uint32_t k, uint32_t r)
 {
     const uint32_t wide = (t + 64) / 64 * 64;
 
     for (uint32_t h = 0; h < u->n_head; h++) {
         const uint32_t head = u->first_head + h;
+        const struct facts *f = &w->facts[u->first_cache + h / w->group];
+        const uint32_t at = r * f->n_head + h % w->group;
         w->row[h] = row_of(w, head, k);
-        w->kept[h] = w->plan->kernels->mass(u->resident, w->row[h],
-                                            loss_of(w, head, k), w->scale,
-                                            wide, &w->by[h]);
+        if (u->n_resident == t + 1) {
+            w->kept[h] = f->total[at];
+            w->by[h] = f->sum[at];
+        } else {
+            w->kept[h] = w->plan->kernels->mass(
+                u->resident, u->bits, w->row[h], loss_of(w, head, k),
+                w->scale, wide, &w->by[h]);
+        }
     }
 }
 
@@ -460,12 +487,13 @@ static void apply_mask(struct unit *u, struct layer_work *w,
 {
     const uint32_t wide = (view->n + 63) / 64 * 64;
 
+    view->first = mask_from(w->shape, view->step);
     u->run->policy->mask[w->plan->isa](u->state, view, w->accessed);
     u->n_resident = 0;
     memset(u->bits, 0, w->plan->words * sizeof *u->bits);
     for (uint32_t i = 0; i < wide; i++)
         u->resident[i] = 0;
-    for (uint32_t i = 0; i < view->n; i++)
+    for (uint32_t i = view->first; i < view->n; i++)
         if (w->accessed[i] != 0)
             set(u, i);
     view->n_resident = u->n_resident;
@@ -487,6 +515,21 @@ static void see_facts(const struct unit *u, const struct layer_work *w,
     view->column_mass = f->column;
     view->recorded = f->summed + r * plan->stride;
     view->top_least = f->least[r * nb + u->run->budget_index];
+}
+
+/* After the row. What the next one cannot see goes first, so that no token it
+ * could see has to leave for it. */
+static void make_room(struct unit *u, struct layer_work *w,
+                      struct kvr_view *view)
+{
+    if ((u->run->policy->needs & KVR_NEEDS_SCHEDULE) != 0) {
+        evict_by_schedule(u, w, view);
+        return;
+    }
+    expire(u, view, w->shape, view->step + 1);
+    const uint32_t n = surplus(u, w->plan, view->step);
+    if (n > 0)
+        evict(u, w, view, n);
 }
 
 static void step(struct unit *u, struct layer_work *w, uint32_t t,
@@ -512,7 +555,7 @@ static void step(struct unit *u, struct layer_work *w, uint32_t t,
     set(u, t);
     u->score[t] = 0;
     view.n_resident = u->n_resident;
-    expire(u, &view, w->shape);
+    expire(u, &view, w->shape, t);
     see_facts(u, w, &view, r);
     if (policy->insert != NULL)
         policy->insert(u->state, &view);
@@ -522,19 +565,13 @@ static void step(struct unit *u, struct layer_work *w, uint32_t t,
     if (u->visible_at != NULL)
         u->visible_at[t] = u->n_resident;
     if (counted || sees_rows(u->run)) {
-        weigh_heads(u, w, t, k);
+        weigh_heads(u, w, t, k, r);
         for (uint32_t c = 0; counted && c < u->n_cache; c++)
             unit_count(u, w, c, t, r, w->kept + c * w->group);
     }
     if (sees_rows(u->run))
         observe(u, w, &view);
-    if ((policy->needs & KVR_NEEDS_SCHEDULE) != 0) {
-        evict_by_schedule(u, w, &view);
-    } else {
-        const uint32_t n = surplus(u, plan, t);
-        if (n > 0)
-            evict(u, w, &view, n);
-    }
+    make_room(u, w, &view);
     if (u->steps != NULL && counted && t >= plan->P)
         for (uint32_t c = 0; c < u->n_cache; c++)
             u->steps[(size_t)c * u->n_m + t - plan->score_first].evicted =

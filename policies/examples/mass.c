@@ -1,7 +1,8 @@
 /* mass.c -- the token that has drawn the least attention so far leaves.
  *
- * The smallest rule, as a plug-in: docs/policies.md builds on it. Known
- * answer: the same evictions as h2o:recent=0 (tests/install/install.sh).
+ * A whole plug-in, to copy from: build it as a shared library against
+ * kvr_policy.h and kvr_elementwise.h, and name it with --plugin. Known answer:
+ * the same evictions as h2o:recent=0 (tests/sim/check_plugin.c, tests/install/install.sh).
  * SPDX-License-Identifier: GPL-3.0-or-later */
 #include "kvr_elementwise.h"
 
@@ -17,17 +18,11 @@ static const struct kvr_policy mass = {
     .abi = KVR_POLICY_ABI,
     .name = "mass",
     .summary = "least accumulated attention leaves",
-    .cite = "example",
+    .cite = "baseline",
+    .budget_note = "B tokens between steps",
     .class_of = KVR_CLASS_ONLINE,
     .observe = KVR_OBSERVE_RENORM,
     .group = KVR_GROUP_MEAN,
     .update = add_update,
 };
-
-/* What the program looks for in a shared object. */
-const struct kvr_policy *kvr_plugin_policy(void);
-
-const struct kvr_policy *kvr_plugin_policy(void)
-{
-    return &mass;
-}
+KVR_PLUGIN(mass)
