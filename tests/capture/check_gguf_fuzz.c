@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { ROUNDS = 800, HEADER = 8320 };
+enum { ROUNDS = 400, HEADER = 8320 };
 
 static char path[64];
 
