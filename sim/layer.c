@@ -37,8 +37,9 @@ static enum kvr_status work_init(struct layer_work *w,
     w->kept = kvr_calloc(n_head, sizeof *w->kept);
     w->facts = kvr_calloc(w->n_cache, sizeof *w->facts);
     if (!w->rows || !w->loss || !w->weight || !w->key || !w->second ||
-        !w->sorted || !w->accessed || !w->ones || !w->all || !w->wide || !w->bucket ||
-        !w->gone || !w->row || !w->by || !w->kept || !w->facts)
+        !w->sorted || !w->accessed || !w->ones || !w->all || !w->wide ||
+        !w->bucket || !w->gone || !w->row || !w->by || !w->kept ||
+        !w->facts)
         return kvr_no_memory(err, "a layer's rows", tile * sizeof(kvr_real));
     memset(w->ones, 0xff, plan->stride * sizeof *w->ones);
     memset(w->all, 0xff, plan->words * sizeof *w->all);
