@@ -109,7 +109,8 @@ static enum kvr_status range(struct budget_parser *p, const char *item,
     if (!kvr_parse_real(&by, right + end + 1, step) || from <= 0 ||
         to < from || (times ? by <= 1 : by <= 0))
         return bad_budget(p, item, n, "it does not rise from a to b");
-    for (double v = from; v <= to * (1 + 1e-12); v = times ? v * by : v + by) {
+    double v = from;
+    for (uint32_t i = 1; v <= to * (1 + 1e-12); i++) {
         char spec[32];
         if (*p->n >= 4096)
             return bad_budget(p, item, n, "more than 4096 budgets");
@@ -117,6 +118,7 @@ static enum kvr_status range(struct budget_parser *p, const char *item,
         const enum kvr_status status = one(p, spec, strlen(spec));
         if (status != KVR_OK)
             return status;
+        v = times ? v * by : from + i * by;
     }
     return KVR_OK;
 }
