@@ -30,18 +30,24 @@ static uint32_t panels(const struct kvr_tensor *weight)
     return (uint32_t)((weight->rows + KVR_CPU_PANEL - 1) / KVR_CPU_PANEL);
 }
 
+/* Product of x with the `n` values from `from` on of a stored row: expanded
+ * within, where whole blocks are asked for, else through scratch. */
 static float dot_stored(const struct kvr_device *device,
                         const struct kvr_tensor *weight, uint64_t row,
-                        const float *x, float *scratch)
+                        uint64_t from, uint64_t n, const float *x,
+                        float *scratch)
 {
-    const uint8_t *stored = weight->stored + row * weight->row_bytes;
+    const struct kvr_quant_row *type = weight->type;
+    const uint8_t *stored = weight->stored + row * weight->row_bytes +
+                            from / type->block * type->bytes;
 
-    if (weight->type->type == KVR_QUANT_Q4_1)
-        return device->kernels->dot_q4_1(stored, x, weight->cols);
-    if (weight->type->type == KVR_QUANT_Q8_0)
-        return device->kernels->dot_q8_0(stored, x, weight->cols);
-    return device->kernels->dot(kvr_cpu_row(weight, row, scratch), x,
-                                weight->cols);
+    if (from % type->block == 0 && n % type->block == 0) {
+        if (type->type == KVR_QUANT_Q4_1)
+            return device->kernels->dot_q4_1(stored, x, n);
+        if (type->type == KVR_QUANT_Q8_0)
+            return device->kernels->dot_q8_0(stored, x, n);
+    }
+    return device->kernels->dot(kvr_cpu_row(weight, row, scratch) + from, x, n);
 }
 
 static enum kvr_status few_rows(uint32_t item, uint32_t worker, void *ud,
@@ -58,7 +64,7 @@ static enum kvr_status few_rows(uint32_t item, uint32_t worker, void *ud,
         for (uint32_t i = 0; i < p->n; i++) {
             float *out = &p->out[i * rows + r];
             const float x =
-                dot_stored(p->device, p->weight, r, p->in + i * cols,
+                dot_stored(p->device, p->weight, r, 0, cols, p->in + i * cols,
                            p->device->scratch[worker]);
             *out = p->accumulate ? *out + x : x;
             if (p->bias != NULL)
@@ -260,6 +266,30 @@ static enum kvr_status size_panel(uint32_t item, uint32_t worker, void *ud,
     return KVR_OK;
 }
 
+/* The same for a few rows, from the stored bytes. */
+static enum kvr_status size_few(uint32_t item, uint32_t worker, void *ud,
+                                struct kvr_error *err)
+{
+    const struct value_sizes *s = ud;
+    const uint64_t rows = s->weight->rows;
+    const uint64_t from = (uint64_t)item * KVR_CPU_PANEL;
+    const uint64_t to =
+        rows - from < KVR_CPU_PANEL ? rows : from + KVR_CPU_PANEL;
+    const uint32_t group = s->n_head / s->n_kv_head;
+    double *part = s->part + (size_t)item * s->n_head * s->n;
+
+    (void)err;
+    for (uint64_t r = from; r < to; r++)
+        for (uint32_t h = 0; h < s->n_head; h++)
+            for (uint32_t i = 0; i < s->n; i++)
+                part[(size_t)h * s->n + i] += (double)fabsf(dot_stored(
+                    s->device, s->weight, r, (uint64_t)h * s->dim, s->dim,
+                    s->value->f32 + i * s->value->cols +
+                        (size_t)(h / group) * s->dim,
+                    s->device->scratch[worker]));
+    return KVR_OK;
+}
+
 enum kvr_status kvr_cpu_value_out(struct kvr_device *device, float *out,
                                   const struct kvr_tensor *value,
                                   const struct kvr_tensor *weight,
@@ -284,7 +314,7 @@ enum kvr_status kvr_cpu_value_out(struct kvr_device *device, float *out,
                              n_panels * cells * sizeof(double));
     const enum kvr_status status = kvr_parallel_for(
         n_panels, kvr_cpu_threads(device, n * weight->rows * weight->cols),
-        size_panel, &s, err);
+        n <= FEW_ROWS ? size_few : size_panel, &s, err);
     for (size_t i = 0; i < cells && status == KVR_OK; i++) {
         double sum = 0;
         for (uint32_t p = 0; p < n_panels; p++)

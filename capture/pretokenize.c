@@ -51,8 +51,6 @@ static enum kvr_status compile(pcre2_code **out, const char *pattern,
         return kvr_fail(err, KVR_ERR_INTERNAL,
                         "PCRE2 error %d at %zu of pattern %s", code, offset,
                         pattern);
-    /* where there is no compiler for this processor, it is interpreted */
-    (void)pcre2_jit_compile(*out, PCRE2_JIT_COMPLETE);
     return KVR_OK;
 }
 
@@ -92,6 +90,8 @@ enum kvr_status kvr_cutter_new(struct kvr_cutter **out, struct kvr_view name,
         status = compile(&cutter->codes[i], row->patterns[i], err);
         if (status != KVR_OK)
             break;
+        /* where there is no compiler for this processor, it is interpreted */
+        (void)pcre2_jit_compile(cutter->codes[i], PCRE2_JIT_COMPLETE);
         cutter->matches[i] =
             pcre2_match_data_create_from_pattern(cutter->codes[i], NULL);
         if (cutter->matches[i] == NULL)

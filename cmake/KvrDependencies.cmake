@@ -1,6 +1,10 @@
 # Finds every library through pkg-config and says which Debian package has a
-# missing one. Each becomes a target kvr_dep::NAME.
+# missing one. Each becomes a target kvr_dep::NAME. Installed too, for those
+# who link the libraries: there a missing one is theirs to report.
 # SPDX-License-Identifier: GPL-3.0-or-later
+if(TARGET kvr_dep::jansson)
+    return()
+endif()
 find_package(PkgConfig)
 if(NOT PkgConfig_FOUND)
     message(FATAL_ERROR "pkg-config is missing: apt-get install pkg-config")
@@ -13,6 +17,7 @@ function(kvr_dependency name package)
     foreach(module ${ARGN})
         pkg_check_modules(KVR_${name} QUIET IMPORTED_TARGET ${module})
         if(KVR_${name}_FOUND)
+            set(KVR_${name}_MODULE ${module} PARENT_SCOPE)
             break()
         endif()
     endforeach()
@@ -56,7 +61,7 @@ else()
     target_include_directories(kvr_dep::random123 SYSTEM
         INTERFACE ${KVR_RANDOM123})
 endif()
-if(NOT KVR_MISSING STREQUAL "")
+if(NOT KVR_MISSING STREQUAL "" AND NOT kvreplay_DIR)
     message(FATAL_ERROR "missing libraries, with the Debian package of each "
         "(./run setup installs them):${KVR_MISSING}")
 endif()

@@ -1,8 +1,8 @@
 # kvr_room(NAME SOURCES .. [ROOMS ..] [LIBRARIES ..] [PUBLIC_LIBRARIES ..])
 #
 # One room of the house: a static library whose public include path is its own
-# folder. ROOMS are the rooms it may include (STYLE.md section 1); LIBRARIES
-# stay private, so that no other room can include their headers.
+# folder. ROOMS are the rooms it may include (tests/lint/includes.txt);
+# LIBRARIES stay private, so that no other room can include their headers.
 # SPDX-License-Identifier: GPL-3.0-or-later
 add_library(kvr_flags INTERFACE)
 target_compile_options(kvr_flags INTERFACE
@@ -44,4 +44,7 @@ function(kvr_room name)
     target_link_libraries(${name}
         PUBLIC ${ROOM_ROOMS} ${ROOM_PUBLIC_LIBRARIES}
         PRIVATE $<BUILD_INTERFACE:kvr_flags> ${ROOM_LIBRARIES})
+    if(NOT name MATCHES "_double$") # those are for tests only
+        kvr_install_room(${name})
+    endif()
 endfunction()

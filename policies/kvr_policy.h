@@ -7,10 +7,10 @@
  * globals, so the same file builds as built-in or as a plug-in
  * (docs/policies.md).
  *
- * Words (DESIGN of the replay, docs/manual.md): T tokens, the first P are the
- * prompt. The cache holds at most B tokens between steps. At step t token t is
- * inserted, row t is scored against C_t, the rule observes it, then evicts.
- * Positions are absolute, 0..T-1. Arrays over positions are 64-byte aligned
+ * Words (docs/manual.md): T tokens, the first P are the prompt. The cache
+ * holds at most B tokens between steps. At step t token t is inserted, row t
+ * is scored against C_t, the rule observes it, then evicts. Positions are
+ * absolute, 0..T-1. Arrays over positions are 64-byte aligned
  * and readable up to n rounded up to a multiple of 64.
  * SPDX-License-Identifier: GPL-3.0-or-later */
 #ifndef KVR_POLICY_H

@@ -63,6 +63,7 @@ struct facts {
     double *summed;   /* [STRIP][stride] loss rows summed over heads */
     double *total;    /* [STRIP][n_head] mass of the row */
     double *sink;     /* [STRIP][n_head] mass outside the tokens */
+    kvr_real *sum;    /* [STRIP][n_head] the same as a rule sees it */
     double *newest;   /* [STRIP] summed[t] */
     double *top;      /* [STRIP][n_budget] mass of the B heaviest past */
     double *least;    /* [STRIP][n_budget] the B-th of them; -1: fewer */
@@ -108,7 +109,10 @@ struct unit {
     uint64_t *bits;       /* [words] */
     uint32_t *left_at;    /* [T] row after which it left */
     double *late_of;      /* [T] units that rows wanted of it afterwards */
-    double late_lag[2][KVR_LAG_BINS]; /* and when, in two halves */
+    double *late_done;    /* [T] of those, what is in its bin of lag */
+    uint32_t *gone_order; /* [T] tokens in the order in which they left */
+    uint32_t *gone_from;  /* [T + 1] the first of them after each row */
+    uint32_t n_gone;
     uint32_t n_resident, oldest; /* oldest: no resident below it */
     uint32_t evicted_now;
     double *m;            /* [n_head][counted rows] */
@@ -147,6 +151,7 @@ struct layer_work {
     kvr_real *weight, *key, *second; /* [stride] */
     int32_t *accessed;  /* [stride] */
     int32_t *ones;      /* [stride] -1 throughout */
+    uint64_t *all;      /* [words] the same as a set */
     kvr_real *sorted;   /* [stride] */
     double *wide;       /* [2][stride] */
     uint16_t *bucket;   /* [stride] */
@@ -154,6 +159,7 @@ struct layer_work {
     kvr_real *by;         /* [n_head] and what each is multiplied with */
     double *kept;         /* [n_head] units of C_t in the row */
     uint64_t *gone;       /* [words] wanted and not resident */
+    uint32_t tied;        /* candidates as good as the victim, and it */
 };
 
 /* rows.. of one tile: heads' rows in place, n rows from `first`. */
@@ -210,8 +216,10 @@ void unit_advance(struct unit *u, struct layer_work *w, uint32_t step,
  * the row of its query head h. */
 void unit_count(struct unit *u, struct layer_work *w, uint32_t c, uint32_t t,
                 uint32_t r, const double *kept);
-/* After the last row: late mass by age. A set shared by several caches has it
- * in the first. */
+/* Late mass by lag: call before row t is counted. A set that several caches
+ * share has it in the first. */
+void unit_age_late(struct unit *u, uint32_t t);
+/* After the last row: late mass by age and lag. */
 void unit_finish_late(struct unit *u, uint32_t n_token);
 
 /* result.c */

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BUCKETS = 256 };
+enum { BUCKETS = 256, WAYS = 4 };
 
 const kvr_real *row_of(const struct layer_work *w, uint32_t head,
                        uint32_t row)
@@ -50,6 +50,7 @@ enum kvr_status facts_init(struct facts *f, const struct plan *plan,
     f->summed = kvr_aligned_calloc(STRIP * plan->stride, sizeof(double));
     f->total = kvr_aligned_calloc((size_t)STRIP * n_head, sizeof(double));
     f->sink = kvr_aligned_calloc((size_t)STRIP * n_head, sizeof(double));
+    f->sum = kvr_aligned_calloc((size_t)STRIP * n_head, sizeof(kvr_real));
     f->newest = kvr_aligned_calloc(STRIP, sizeof(double));
     f->top = kvr_aligned_calloc(STRIP * nb, sizeof(double));
     f->least = kvr_aligned_calloc(STRIP * nb, sizeof(double));
@@ -59,9 +60,10 @@ enum kvr_status facts_init(struct facts *f, const struct plan *plan,
     f->accessed = kvr_aligned_calloc((size_t)STRIP * plan->words,
                                      sizeof(uint64_t));
     f->n_accessed = kvr_aligned_calloc(STRIP, sizeof(uint32_t));
-    bool ok = f->summed && f->total && f->sink && f->newest && f->top && f->least &&
-              f->head_top && f->over && f->at_least && f->accessed &&
-              f->n_accessed;
+    bool ok = f->summed && f->total && f->sink && f->sum &&
+              f->newest && f->top &&
+              f->least && f->head_top && f->over && f->at_least &&
+              f->accessed && f->n_accessed;
     if (plan->needs_next) {
         f->next_access =
             kvr_aligned_calloc(STRIP * plan->stride, sizeof(uint32_t));
@@ -81,6 +83,7 @@ void facts_fini(struct facts *f)
     free(f->summed);
     free(f->total);
     free(f->sink);
+    free(f->sum);
     free(f->newest);
     free(f->top);
     free(f->least);
@@ -145,26 +148,27 @@ struct buckets {
     uint32_t done, at; /* at: bucket that holds place `done` */
 };
 
-/* Even and odd places count apart, so that runs of one bucket do not wait for
- * each other. */
+/* Neighbours count apart, so that runs of one bucket do not wait for each
+ * other. */
 static void group(struct buckets *g, const double *value, uint32_t n,
                   double *scratch, uint16_t *bucket)
 {
-    uint32_t count[2][BUCKETS] = {{0}};
+    uint32_t count[BUCKETS][WAYS] = {{0}}, sum = 0;
 
     bucket_of(bucket, value, n);
     for (uint32_t i = 0; i < n; i++)
-        count[i & 1][bucket[i]]++;
-    for (uint32_t b = 0, sum = 0; b < BUCKETS; b++) {
-        const uint32_t even = count[0][b], odd = count[1][b];
+        count[bucket[i]][i % WAYS]++;
+    for (uint32_t b = 0; b < BUCKETS; b++) {
         g->start[b] = sum;
-        count[0][b] = sum;
-        count[1][b] = sum + even;
-        sum += even + odd;
+        for (uint32_t k = 0; k < WAYS; k++) {
+            const uint32_t here = count[b][k];
+            count[b][k] = sum;
+            sum += here;
+        }
     }
     g->start[BUCKETS] = n;
     for (uint32_t i = 0; i < n; i++)
-        scratch[count[i & 1][bucket[i]]++] = value[i];
+        scratch[count[bucket[i]][i % WAYS]++] = value[i];
     memset(g->sorted, 0, sizeof g->sorted);
     g->value = scratch;
     g->mass = 0;
@@ -228,10 +232,9 @@ static void fill_tops(struct layer_work *w, struct facts *f, uint32_t r,
         f->head_top[r * nb + b] = f->n_head == 1 ? f->top[r * nb + b] : 0;
     }
     for (uint32_t h = 0; f->n_head > 1 && h < f->n_head; h++) {
-        memset(w->wide, 0, (t + 1) * sizeof(double));
         plan->kernels->add_units(w->wide,
                                  loss_of(w, f->first_head + h, k),
-                                 (double)w->scale, (t + 64) / 64 * 64);
+                                 (double)w->scale, 1, (t + 64) / 64 * 64);
         group(&g, w->wide, t, scratch, w->bucket);
         for (size_t i = 0; i < nb; i++) {
             const size_t b = plan->rising[i];
@@ -384,14 +387,14 @@ static enum kvr_status fill_sums(struct layer_work *w, struct facts *f,
     const uint32_t wide = (t + 64) / 64 * 64;
     double *summed = f->summed + r * plan->stride;
 
-    memset(summed, 0, plan->stride * sizeof *summed);
     for (uint32_t h = 0; h < f->n_head; h++) {
         const uint32_t head = f->first_head + h;
         const kvr_real *row = loss_of(w, head, k);
-        kvr_real sum;
-        plan->kernels->add_units(summed, row, (double)w->scale, wide);
-        const double total =
-            plan->kernels->mass(w->ones, row, row, w->scale, wide, &sum);
+        kvr_real sum, *seen = &f->sum[r * f->n_head + h];
+        plan->kernels->add_units(summed, row, (double)w->scale, h == 0, wide);
+        const double total = plan->kernels->mass(
+            w->ones, w->all, row_of(w, head, k), row, w->scale, wide, seen);
+        sum = row == row_of(w, head, k) ? *seen : 0;
         if (!(sum < (kvr_real)1.99))
             return kvr_fail(err, KVR_ERR_INPUT,
                             "layer %u head %u row %u: weights sum to %.6g, "

@@ -159,10 +159,9 @@ static void note_row(struct layer_work *w, uint32_t c, uint32_t t,
     struct future *u = &w->future[c];
     const uint32_t wide = (t + 64) / 64 * 64;
 
-    memset(w->wide, 0, wide * sizeof(double));
     for (uint32_t h = 0; h < f->n_head; h++)
         plan->kernels->add_units(w->wide, loss_of(w, f->first_head + h, k),
-                                 (double)w->scale, wide);
+                                 (double)w->scale, h == 0, wide);
     for (uint32_t i = 0; i <= t; i++)
         future_add(u, i, w->wide[i]);
     if (plan->needs_column)

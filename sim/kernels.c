@@ -66,25 +66,40 @@ KVR_INLINE exact_vec exact_of(vec v, kvr_real scale)
 }
 #endif
 
-KVR_INLINE double mass(const int32_t *resident, const kvr_real *row,
-                       const kvr_real *loss, kvr_real scale, uint32_t n,
-                       kvr_real *sum)
+KVR_INLINE double mass_of(const int32_t *resident, const uint64_t *bits,
+                          const kvr_real *row, const kvr_real *loss,
+                          kvr_real scale, uint32_t n, kvr_real *sum)
 {
     vec s[4] = {{0}};
     exact_vec e[2] = {{0}};
     double exact = 0;
 
-    for (uint32_t i = 0; i < n; i += BLOCK)
+    for (uint32_t i = 0; i < n; i += BLOCK) {
+        if (bits[i / 64] == 0)
+            continue;
         for (uint32_t k = 0; k < 4; k++) {
             const uint32_t at = i + LANES * k;
             const lvec m = mask_at(resident, at);
-            s[k] += masked(row, m, at);
-            e[k % 2] += exact_of(masked(loss, m, at), scale);
+            const vec kept = masked(row, m, at);
+            s[k] += kept;
+            e[k % 2] +=
+                exact_of(loss == row ? kept : masked(loss, m, at), scale);
         }
+    }
     *sum = combine(s[0], s[1], s[2], s[3]);
     for (int l = 0; l < LANES; l++)
         exact += (double)e[0][l] + (double)e[1][l];
     return exact;
+}
+
+/* Two copies: the loss is the mass itself unless --loss says otherwise. */
+KVR_INLINE double mass(const int32_t *resident, const uint64_t *bits,
+                       const kvr_real *row, const kvr_real *loss,
+                       kvr_real scale, uint32_t n, kvr_real *sum)
+{
+    if (loss == row)
+        return mass_of(resident, bits, row, row, scale, n, sum);
+    return mass_of(resident, bits, row, loss, scale, n, sum);
 }
 
 KVR_INLINE void weigh(kvr_real *out, const kvr_real *const *row,
@@ -177,13 +192,17 @@ KVR_INLINE void above(int32_t *out, const kvr_real *weight, kvr_real least,
 }
 
 KVR_INLINE void add_units(double *out, const kvr_real *row, double scale,
-                          uint32_t n)
+                          int anew, uint32_t n)
 {
     double *restrict o = KVR_ALIGNED(out);
     const kvr_real *restrict w = KVR_ALIGNED(row);
 
-    for (uint32_t i = 0; i < n; i++)
-        o[i] += (double)w[i] * scale;
+    if (anew)
+        for (uint32_t i = 0; i < n; i++)
+            o[i] = (double)w[i] * scale;
+    else
+        for (uint32_t i = 0; i < n; i++)
+            o[i] += (double)w[i] * scale;
 }
 
 KVR_INLINE struct overlap overlap(const uint64_t *over,
@@ -243,10 +262,10 @@ KVR_INLINE void bits_above(uint64_t *out, const double *value, double least,
 
 #define KVR__KERNELS(target, suffix) \
     target static double mass_##suffix( \
-        const int32_t *resident, const kvr_real *row, const kvr_real *loss, \
-        kvr_real scale, uint32_t n, kvr_real *sum) \
+        const int32_t *resident, const uint64_t *bits, const kvr_real *row, \
+        const kvr_real *loss, kvr_real scale, uint32_t n, kvr_real *sum) \
     { \
-        return mass(resident, row, loss, scale, n, sum); \
+        return mass(resident, bits, row, loss, scale, n, sum); \
     } \
     target static void weigh_##suffix( \
         kvr_real *out, const kvr_real *const *row, const kvr_real *by, \
@@ -278,10 +297,11 @@ KVR_INLINE void bits_above(uint64_t *out, const double *value, double least,
     { \
         above(out, weight, least, inclusive, n); \
     } \
-    target static void add_units_##suffix( \
-        double *out, const kvr_real *row, double scale, uint32_t n) \
+    target static void add_units_##suffix(double *out, const kvr_real *row, \
+                                          double scale, int anew, \
+                                          uint32_t n) \
     { \
-        add_units(out, row, scale, n); \
+        add_units(out, row, scale, anew, n); \
     } \
     target static struct overlap overlap_##suffix( \
         const uint64_t *over, const uint64_t *at_least, \

@@ -32,8 +32,9 @@ struct kernels {
     /* Masked sums of one row: *sum in kvr_real over 32 lanes, and the return
      * value exactly, in units: the sum of loss[i] * scale over residents,
      * each a whole number (float build; plain double sum in the double
-     * build). */
-    double (*mass)(const int32_t *resident, const kvr_real *row,
+     * build). bits: the residents as a set; words without any are skipped. */
+    double (*mass)(const int32_t *resident, const uint64_t *bits,
+                   const kvr_real *row,
                    const kvr_real *loss, kvr_real scale, uint32_t n,
                    kvr_real *sum);
     /* out = (row[0]*by[0] + row[1]*by[1] + ..) * last, heads in order. */
@@ -54,9 +55,9 @@ struct kernels {
     /* out[i] = -1 where weight > least (or >=, if inclusive), else 0. */
     void (*above)(int32_t *out, const kvr_real *weight, kvr_real least,
                   int inclusive, uint32_t n);
-    /* out[i] += row[i] * scale, rounded to whole units. */
+    /* out[i] = (anew ? 0 : out[i]) + row[i] * scale: whole units. */
     void (*add_units)(double *out, const kvr_real *row, double scale,
-                      uint32_t n);
+                      int anew, uint32_t n);
     /* Counts `words` words of sets, and leaves in gone[] what is over but not
      * resident. */
     struct overlap (*overlap)(const uint64_t *over, const uint64_t *at_least,

@@ -1,7 +1,7 @@
 /* kvr_sim.h -- replay of eviction policies over recorded attention.
  *
- * One pass over the rows serves all policies and budgets. Semantics: DESIGN of
- * the replay, docs/manual.md. Open loop: rows are those of the full cache.
+ * One pass over the rows serves all policies and budgets. Semantics:
+ * docs/manual.md. Open loop: rows are those of the full cache.
  *
  * Results are the same bits for any number of threads and any instruction
  * set. Sums of attention are exact in the float build (whole units of 2^-24

@@ -28,6 +28,7 @@ static enum kvr_status work_init(struct layer_work *w,
     w->sorted = kvr_aligned_calloc(plan->stride, sizeof(kvr_real));
     w->accessed = kvr_aligned_calloc(plan->stride, sizeof(int32_t));
     w->ones = kvr_aligned_calloc(plan->stride, sizeof(int32_t));
+    w->all = kvr_aligned_calloc(plan->words, sizeof(uint64_t));
     w->wide = kvr_aligned_calloc(2 * plan->stride, sizeof(double));
     w->bucket = kvr_aligned_calloc(plan->stride, sizeof *w->bucket);
     w->gone = kvr_calloc(plan->words, sizeof *w->gone);
@@ -36,10 +37,12 @@ static enum kvr_status work_init(struct layer_work *w,
     w->kept = kvr_calloc(n_head, sizeof *w->kept);
     w->facts = kvr_calloc(w->n_cache, sizeof *w->facts);
     if (!w->rows || !w->loss || !w->weight || !w->key || !w->second ||
-        !w->sorted || !w->accessed || !w->ones || !w->wide || !w->bucket || !w->gone || !w->row ||
-        !w->by || !w->kept || !w->facts)
+        !w->sorted || !w->accessed || !w->ones || !w->all || !w->wide ||
+        !w->bucket || !w->gone || !w->row || !w->by || !w->kept ||
+        !w->facts)
         return kvr_no_memory(err, "a layer's rows", tile * sizeof(kvr_real));
     memset(w->ones, 0xff, plan->stride * sizeof *w->ones);
+    memset(w->all, 0xff, plan->words * sizeof *w->all);
     for (uint32_t c = 0; c < w->n_cache; c++) {
         const enum kvr_status status =
             facts_init(&w->facts[c], plan, c * w->group, w->group, err);
@@ -67,6 +70,7 @@ static void work_fini(struct layer_work *w)
     free(w->sorted);
     free(w->accessed);
     free(w->ones);
+    free(w->all);
     free(w->wide);
     free(w->gone);
     free(w->bucket);

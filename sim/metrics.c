@@ -19,28 +19,42 @@ static uint32_t bin_of(uint32_t x)
     return b < KVR_LAG_BINS ? b : KVR_LAG_BINS - 1;
 }
 
-/* Mass on tokens of gone[] that the row wants, and where it belongs: by token
- * (for its age at eviction, sorted at the end) and by rows since the eviction.
- * Two sets of bins take turns, so that additions do not wait for each other. */
+/* Mass on tokens of gone[] that the row wants. It is noted by token: when a
+ * token's age at eviction and the rows since then are known, so are its
+ * bins. */
 static void count_late(struct unit *u, uint32_t c, const double *summed,
-                       const uint64_t *gone, uint32_t words, uint32_t t)
+                       const uint64_t *gone, uint32_t words)
 {
     double late = 0;
-    uint32_t turn = 0;
-    const bool by_time = u->run->policy->mask == NULL; /* evicted, not hidden */
 
     for (uint32_t i = 0; i < words; i++)
         for (uint64_t rest = gone[i]; rest != 0; rest &= rest - 1) {
             const uint32_t at = i * 64 + (uint32_t)__builtin_ctzll(rest);
-            const double mass = summed[at];
-            late += mass;
-            if (!by_time)
-                continue;
-            u->late_of[at] += mass;
-            u->late_lag[turn][bin_of((t - u->left_at[at]) | 1)] += mass;
-            turn ^= 1;
+            u->late_of[at] += summed[at];
+            late += summed[at];
         }
     u->tally[c].late += late;
+}
+
+/* What a token was missed by so far goes to the bin of its lag. */
+static void flush(struct unit *u, uint32_t position, uint32_t bin)
+{
+    const double late = u->late_of[position] - u->late_done[position];
+
+    u->late_done[position] = u->late_of[position];
+    u->tally[0].late_by_lag[bin] += late;
+}
+
+/* Tokens whose eviction is 2^b rows ago by row t move on to bin b. */
+void unit_age_late(struct unit *u, uint32_t t)
+{
+    if (u->n_gone == 0 || u->run->policy->mask != NULL)
+        return;
+    for (uint32_t b = 1; b < KVR_LAG_BINS && (uint32_t)1 << b <= t; b++) {
+        const uint32_t row = t - ((uint32_t)1 << b);
+        for (uint32_t i = u->gone_from[row]; i < u->gone_from[row + 1]; i++)
+            flush(u, u->gone_order[i], b - 1);
+    }
 }
 
 /* Overlap with the B heaviest past tokens, and the mass of those that are
@@ -70,21 +84,21 @@ static void count_wanted(struct unit *u, uint32_t c, struct layer_work *w,
         for (; ties != 0 && missing > 0; ties &= ties - 1, missing--)
             w->gone[i] |= ties & (~ties + 1);
     }
-    count_late(u, c, summed, w->gone, words, t);
+    count_late(u, c, summed, w->gone, words);
 }
 
-/* Late mass by age and by lag, once the last row is counted. */
+/* Late mass by age, and what is left by lag, after the last row. */
 void unit_finish_late(struct unit *u, uint32_t n_token)
 {
     struct kvr_tally *tally = &u->tally[0];
 
-    for (uint32_t b = 0; b < KVR_LAG_BINS; b++)
-        tally->late_by_lag[b] = u->late_lag[0][b] + u->late_lag[1][b];
-    for (uint32_t i = 0; i < n_token; i++) {
-        const uint32_t left = u->left_at[i];
-        if (u->late_of[i] > 0)
-            tally->late_by_age[bin_of(left >= i ? left - i + 1 : 1)] +=
-                u->late_of[i];
+    if (u->run->policy->mask != NULL) /* hidden, not evicted: no age */
+        return;
+    for (uint32_t k = 0; k < u->n_gone; k++) {
+        const uint32_t i = u->gone_order[k], left = u->left_at[i];
+        if (left + 1 < n_token)
+            flush(u, i, bin_of(n_token - 1 - left));
+        tally->late_by_age[bin_of(left - i + 1)] += u->late_of[i];
     }
 }
 

@@ -43,12 +43,18 @@ static double select_rank(const double *m, size_t n, uint64_t rank,
     uint32_t bin = 0;
     uint64_t before = 0;
     size_t k = 0;
+    double low = 2, high = -1;
 
     while (before + histogram[bin] < rank)
         before += histogram[bin++];
     for (size_t i = 0; i < n; i++)
-        if (bin_of(m[i]) == bin)
+        if (bin_of(m[i]) == bin) {
+            low = m[i] < low ? m[i] : low;
+            high = m[i] > high ? m[i] : high;
             scratch[k++] = m[i];
+        }
+    if (low == high) /* rows that lose nothing, often */
+        return low;
     qsort(scratch, k, sizeof *scratch, ascending);
     return scratch[rank - before - 1];
 }

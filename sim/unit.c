@@ -97,7 +97,7 @@ size_t unit_bytes(const struct plan *plan, const struct run *run,
                                         .group_size = n_head,
                                         .arg = run->arg};
     size_t bytes = plan->stride * (sizeof(kvr_real) + sizeof(int32_t)) +
-                   plan->T * (sizeof(uint32_t) + 3 * sizeof(double));
+                   plan->T * (3 * sizeof(uint32_t) + 4 * sizeof(double));
 
     bytes += (size_t)n_head * (plan->score_last - plan->score_first + 1) *
              sizeof(double);
@@ -120,14 +120,19 @@ static enum kvr_status allocate(struct unit *u, const struct plan *plan,
     u->bits = kvr_aligned_calloc(plan->words, sizeof(uint64_t));
     u->left_at = kvr_calloc(plan->T, sizeof(uint32_t));
     u->late_of = kvr_calloc(plan->T, sizeof(double));
+    u->late_done = kvr_calloc(plan->T, sizeof(double));
+    u->gone_order = kvr_calloc(plan->T, sizeof(uint32_t));
+    u->gone_from = kvr_calloc((size_t)plan->T + 1, sizeof(uint32_t));
     u->m = kvr_calloc((size_t)u->n_head * u->n_m, sizeof(double));
     u->tally = kvr_calloc(u->n_cache, sizeof *u->tally);
     u->head_missed = kvr_calloc(u->n_head, sizeof(double));
     u->head_recorded = kvr_calloc(u->n_head, sizeof(double));
     u->row_missed = kvr_calloc(plan->T, sizeof(double));
     u->row_recorded = kvr_calloc(plan->T, sizeof(double));
-    ok = u->resident && u->score && u->bits && u->left_at && u->late_of && u->m &&
-         u->tally && u->head_missed && u->head_recorded && u->row_missed && u->row_recorded;
+    ok = u->resident && u->score && u->bits && u->left_at && u->late_of &&
+         u->late_done && u->gone_order && u->gone_from && u->m &&
+         u->tally && u->head_missed && u->head_recorded && u->row_missed &&
+         u->row_recorded;
     if (plan->needs_optimum) {
         u->visible_at = kvr_calloc(plan->T, sizeof(uint32_t));
         ok = ok && u->visible_at;
@@ -192,6 +197,9 @@ void unit_fini(struct unit *u)
     free(u->bits);
     free(u->left_at);
     free(u->late_of);
+    free(u->late_done);
+    free(u->gone_order);
+    free(u->gone_from);
     free(u->m);
     free(u->tally);
     free(u->head_missed);
@@ -224,6 +232,7 @@ static void clear(struct unit *u, struct kvr_view *view, uint32_t position)
     u->resident[position] = 0;
     u->bits[position / 64] &= ~((uint64_t)1 << (position % 64));
     u->left_at[position] = view->step;
+    u->gone_order[u->n_gone++] = position;
     u->n_resident--;
     view->n_resident = u->n_resident;
     if (u->run->policy->leave != NULL)
@@ -261,18 +270,25 @@ static bool sees_rows(const struct run *run)
 }
 
 /* Mass of C_t in every head's row: exact for the count, rounded for the
- * rule. */
+ * rule. While nothing has left, that is what the row has. */
 static void weigh_heads(struct unit *u, struct layer_work *w, uint32_t t,
-                        uint32_t k)
+                        uint32_t k, uint32_t r)
 {
     const uint32_t wide = (t + 64) / 64 * 64;
 
     for (uint32_t h = 0; h < u->n_head; h++) {
         const uint32_t head = u->first_head + h;
+        const struct facts *f = &w->facts[u->first_cache + h / w->group];
+        const uint32_t at = r * f->n_head + h % w->group;
         w->row[h] = row_of(w, head, k);
-        w->kept[h] = w->plan->kernels->mass(u->resident, w->row[h],
-                                            loss_of(w, head, k), w->scale,
-                                            wide, &w->by[h]);
+        if (u->n_resident == t + 1) {
+            w->kept[h] = f->total[at];
+            w->by[h] = f->sum[at];
+        } else {
+            w->kept[h] = w->plan->kernels->mass(
+                u->resident, u->bits, w->row[h], loss_of(w, head, k),
+                w->scale, wide, &w->by[h]);
+        }
     }
 }
 
@@ -437,9 +453,9 @@ static void evict(struct unit *u, struct layer_work *w,
         second = policy->two_keys ? w->second : NULL;
     }
     for (; n > 0 && u->status == KVR_OK; n--) {
-        uint32_t tied = 1;
         view->n_evict = n;
-        view->tied = &tied;
+        w->tied = 1;
+        view->tied = &w->tied;
         view->first = max_u32(u->oldest, u->protect_first);
         const uint32_t victim = policy->victim != NULL
                                     ? policy->victim[isa](u->state, view)
@@ -455,13 +471,13 @@ static void evict_by_schedule(struct unit *u, struct layer_work *w,
     const struct optimum *o = &w->optimum[u->first_cache];
     const uint32_t *leaves =
         o->leaves + u->run->budget_index * w->plan->T;
-    uint32_t tied = 1;
 
     if (isnan(o->loss[u->run->budget_index])) {
         fail(u, view->step, "no schedule keeps the protected tokens");
         return;
     }
-    view->tied = &tied;
+    w->tied = 1;
+    view->tied = &w->tied;
     view->first = 0;
     view->last = view->n;
     for (uint32_t i = 0; i < view->n && u->status == KVR_OK; i++)
@@ -538,6 +554,8 @@ static void step(struct unit *u, struct layer_work *w, uint32_t t,
                      : plan->options->stream_prefill;
 
     u->evicted_now = 0;
+    u->gone_from[t] = u->n_gone;
+    unit_age_late(u, t);
     set(u, t);
     u->score[t] = 0;
     view.n_resident = u->n_resident;
@@ -551,7 +569,7 @@ static void step(struct unit *u, struct layer_work *w, uint32_t t,
     if (u->visible_at != NULL)
         u->visible_at[t] = u->n_resident;
     if (counted || sees_rows(u->run)) {
-        weigh_heads(u, w, t, k);
+        weigh_heads(u, w, t, k, r);
         for (uint32_t c = 0; counted && c < u->n_cache; c++)
             unit_count(u, w, c, t, r, w->kept + c * w->group);
     }
@@ -567,6 +585,8 @@ static void step(struct unit *u, struct layer_work *w, uint32_t t,
 void unit_advance(struct unit *u, struct layer_work *w, uint32_t first,
                   uint32_t k, uint32_t n)
 {
-    for (uint32_t r = 0; r < n && u->status == KVR_OK; r++)
+    for (uint32_t r = 0; r < n && u->status == KVR_OK; r++) {
         step(u, w, first + r, k + r, r);
+        u->gone_from[first + r + 1] = u->n_gone;
+    }
 }

@@ -2,6 +2,7 @@
  * SPDX-License-Identifier: GPL-3.0-or-later */
 #include "h5.h"
 
+#include "h5_vlen.h"
 #include "kvr_memory.h"
 
 #include <stdlib.h>
@@ -166,7 +167,8 @@ bool kvr__h5_get_text(char **text, hid_t object, const char *name)
         return false;
     const hid_t type = H5Aget_type(attr);
     const htri_t variable = H5Tis_variable_str(type);
-    const bool ok = variable > 0    ? read_variable(text, attr, type)
+    const bool ok = variable > 0 ? kvr__h5_vlen_safe(object, name) &&
+                                       read_variable(text, attr, type)
                     : variable == 0 ? read_fixed(text, attr, type)
                                     : false;
     H5Tclose(type);

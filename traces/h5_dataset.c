@@ -122,6 +122,35 @@ enum kvr_status kvr__open_dataset(hid_t *out, const char *path, hid_t group,
     return KVR_OK;
 }
 
+/* Data in one piece lie inside the file and are as long as declared: HDF5
+ * 1.10 copies past its buffer where they are not. */
+static bool piece_fits(hid_t set, uint64_t declared, uint64_t stored)
+{
+    const hid_t plist = H5Dget_create_plist(set);
+    const hid_t file = H5Iget_file_id(set);
+    hsize_t file_size = 0;
+    bool fits = false;
+
+    if (plist >= 0 && file >= 0 && H5Fget_filesize(file, &file_size) >= 0) {
+        const H5D_layout_t layout = H5Pget_layout(plist);
+        const haddr_t at =
+            layout == H5D_CONTIGUOUS ? H5Dget_offset(set) : HADDR_UNDEF;
+        if (layout == H5D_CHUNKED)
+            fits = true;
+        else if (layout == H5D_CONTIGUOUS && stored > 0)
+            fits = stored == declared && at != HADDR_UNDEF && at <= file_size &&
+                   stored <= file_size - at;
+        else
+            fits = stored == declared ||
+                   (layout == H5D_CONTIGUOUS && at == HADDR_UNDEF);
+    }
+    if (plist >= 0)
+        H5Pclose(plist);
+    if (file >= 0)
+        H5Fclose(file);
+    return fits;
+}
+
 enum kvr_status kvr__h5_check_stored(hid_t set, const char *path,
                                      const char *where, uint64_t limit,
                                      struct kvr_error *err)
@@ -143,7 +172,7 @@ enum kvr_status kvr__h5_check_stored(hid_t set, const char *path,
                             path, where);
     const bool plausible =
         declared <= SLACK || (stored > 0 && declared / BEST_RATIO <= stored);
-    if (declared > limit || !plausible)
+    if (declared > limit || !plausible || !piece_fits(set, declared, stored))
         return kvr_fail(err, KVR_ERR_INPUT,
                         "%s: %s: declares %llu bytes and stores %llu", path,
                         where, (unsigned long long)declared,

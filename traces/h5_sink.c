@@ -197,12 +197,12 @@ enum kvr_status kvr__sink_create(struct h5_sink *sink, hid_t *file,
     if (sink->fd < 0)
         return kvr_fail(err, KVR_ERR_IO, "%s: cannot be created: %s", path,
                         strerror(errno));
-    const hid_t driver = H5FDregister(&sink_class);
-    *file = driver >= 0 ? create(sink, driver) : -1;
-    if (driver >= 0)
-        H5FDunregister(driver);
+    sink->driver = H5FDregister(&sink_class);
+    *file = sink->driver >= 0 ? create(sink, sink->driver) : -1;
     if (*file >= 0)
         return KVR_OK;
+    if (sink->driver >= 0)
+        H5FDunregister(sink->driver);
     close(sink->fd);
     return kvr__h5_fail(err, KVR_ERR_IO, path, "cannot be created");
 }
@@ -224,6 +224,8 @@ enum kvr_status kvr__sink_close(struct h5_sink *sink, hid_t file,
 
     if (H5Fclose(file) < 0)
         status = kvr__h5_fail(err, KVR_ERR_IO, sink->path, "cannot be written");
+    /* Not before: H5Fclose drops its reference, then still calls the class. */
+    H5FDunregister(sink->driver);
     H5Eclear2(H5E_DEFAULT);
     if (status == KVR_OK && sink->error == 0 && fsync(sink->fd) != 0 &&
         errno != EINVAL)

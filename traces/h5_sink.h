@@ -12,6 +12,7 @@
 struct h5_sink {
     const char *path; /* borrowed */
     int fd;
+    hid_t driver;     /* registered while the file is open */
     int error;        /* errno of the first failure; 0: none */
     uint64_t written; /* bytes, up to it */
 };

@@ -220,6 +220,11 @@ enum kvr_status kvr_writer_finish(struct kvr_writer *writer,
  * (trace repair reads it), else it is removed. */
 void kvr_writer_abandon(struct kvr_writer *writer);
 
+/* Now, as ISO 8601 in UTC, for `created`; SOURCE_DATE_EPOCH in the
+ * environment, where it is a number, stands for now. */
+enum { KVR_TIME_TEXT = 24 };
+void kvr_trace_time(char out[KVR_TIME_TEXT]);
+
 /* Bytes on disk that a trace of this shape will take: raw is the square as
  * stored without compression, expected assumes the usual ratio. */
 void kvr_trace_estimate(uint64_t *raw, uint64_t *expected,

@@ -263,8 +263,11 @@ static enum kvr_status load_head_index(struct kvr_trace *trace, hid_t group,
                           "rank %d, %llu",
                           trace->path, where, y->n_head, rank,
                           (unsigned long long)dims[0]);
-    else if (H5Dread(set, H5T_NATIVE_UINT32, H5S_ALL, H5S_ALL, H5P_DEFAULT,
-                     index) < 0)
+    else
+        status = kvr__h5_check_stored(set, trace->path, where,
+                                      SHAPE_MAX_HEADS * 8, err);
+    if (status == KVR_OK && H5Dread(set, H5T_NATIVE_UINT32, H5S_ALL, H5S_ALL,
+                                    H5P_DEFAULT, index) < 0)
         status = kvr__h5_fail(err, KVR_ERR_INPUT, trace->path, where);
     H5Dclose(set);
     return status;

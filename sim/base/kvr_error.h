@@ -49,7 +49,7 @@ enum kvr_status kvr_error_prefix(struct kvr_error *err, const char *format,
 /* Short text of a status, static storage. */
 const char *kvr_status_text(enum kvr_status status);
 
-/* Exit code of a command that ends with this status (CONTRACT.md). */
+/* Exit code of a command that ends with this status (docs/manual.md). */
 int kvr_status_exit_code(enum kvr_status status);
 
 #ifdef __cplusplus

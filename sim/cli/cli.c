@@ -27,6 +27,9 @@ const struct kvr_option cli_common_options[] = {
     {.name = "output", .letter = 'o', .type = KVR_OPTION_TEXT,
      .offset = FIELD(output), .argument = "FILE",
      .help = "write there instead of standard output"},
+    {.name = "save", .type = KVR_OPTION_MANY, .offset = FIELD(save),
+     .argument = "FILE",
+     .help = "also write .json, .csv or .txt there; may repeat"},
     {.name = "layers", .type = KVR_OPTION_TEXT, .offset = FIELD(layers),
      .argument = "LIST", .help = "only these layers: 0,4-7"},
     {.name = "heads", .type = KVR_OPTION_TEXT, .offset = FIELD(heads),
@@ -111,6 +114,10 @@ enum kvr_status cli_parse(const struct cli_command *self, int argc,
     }
     if (status == KVR_OK)
         status = count(self, *n_operand, least, most, err);
+    for (size_t i = 0; i < common->save.n && status == KVR_OK; i++) {
+        enum cli_format format = CLI_TABLE;
+        status = cli_format_of(&format, common->save.item[i], err);
+    }
     if (common->verbose)
         shown = KVR_LOG_DETAIL;
     if (common->quiet)

@@ -28,6 +28,7 @@ struct cli_common {
     uint64_t seed;
     int format;       /* enum cli_format */
     const char *output; /* NULL: stdout */
+    struct kvr_option_list save; /* more copies, format by their ending */
     bool quiet, verbose, force, no_provenance, help;
     const char *layers, *heads; /* lists, NULL: all */
 };
@@ -95,6 +96,9 @@ enum kvr_status cli_report(const struct cli_common *common,
                            const struct cli_report *report,
                            struct kvr_error *err) KVR_MUST_CHECK;
 void cli_report_free(struct cli_report *report);
+/* The format that a file name asks for by its ending. */
+enum kvr_status cli_format_of(enum cli_format *format, const char *path,
+                              struct kvr_error *err) KVR_MUST_CHECK;
 
 /* A number, or null when it is not finite (JSON has no NaN). */
 json_t *cli_real(double value);

@@ -2,14 +2,10 @@
  * SPDX-License-Identifier: GPL-3.0-or-later */
 #include "kvr_gap.h"
 #include "replay_json.h"
+#include "replay_run.h"
 
 #include <math.h>
 #include <string.h>
-
-static void progress(void *ud, uint32_t done, uint32_t total)
-{
-    cli_progress(ud, "layers", done, total);
-}
 
 static void set(json_t *item, const char *key, double value,
                 const char *reason)
@@ -97,45 +93,15 @@ static const char *const lines[] = {
     "certified in integers. Open loop: rows are those of the full-cache run.",
     NULL};
 
-static enum kvr_status one_trace(struct cli_report *report,
-                                 struct replay_options *o, const char *path,
-                                 int index, bool *any_failed,
-                                 struct kvr_error *err)
+static void add_items(struct cli_report *report, const struct kvr_sim *sim,
+                      const struct replay_options *o, int trace)
 {
-    struct replay_setup setup;
-    struct kvr_sim *sim = NULL;
-    enum kvr_status status = replay_setup_open(&setup, o, path, err);
-
-    if (status == KVR_OK) {
-        setup.sim.bounds = true;
-        setup.sim.n_seed = 1;
-        setup.sim.progress = progress;
-        setup.sim.progress_ud = &o->common;
-        status = kvr_sim_run(&sim, setup.rows, &setup.sim, err);
-    }
-    for (size_t i = 0; status == KVR_OK && i < sim->n_run; i++) {
+    for (size_t i = 0; i < sim->n_run; i++) {
         json_t *item = gap_item(sim, i, o, report->csv_rows);
-        *any_failed = *any_failed || sim->runs[i].status != KVR_OK;
-        if (index >= 0)
-            json_object_set_new(item, "trace", json_integer(index));
+        if (trace >= 0)
+            json_object_set_new(item, "trace", json_integer(trace));
         json_array_append_new(report->results, item);
     }
-    if (status == KVR_OK && o->evictions != NULL)
-        status = replay_write_evictions(o, sim, err);
-    if (status == KVR_OK && o->steps != NULL)
-        status = replay_write_steps(o, sim, err);
-    if (status == KVR_OK) {
-        json_t *trace = cli_trace_json(setup.trace);
-        if (index < 0)
-            report->trace = trace;
-        else
-            json_array_append_new(report->traces, trace);
-        if (report->settings == NULL)
-            report->settings = replay_settings(o, sim);
-    }
-    kvr_sim_free(sim);
-    replay_setup_close(&setup);
-    return status;
 }
 
 static enum kvr_status gap(struct replay_options *o, const char **paths,
@@ -146,41 +112,16 @@ static enum kvr_status gap(struct replay_options *o, const char **paths,
                                 .csv_rows = json_array(),
                                 .columns = columns,
                                 .lines = lines};
-    bool any_failed = false;
-    enum kvr_status status = KVR_OK;
 
-    if (n > 1 && (o->evictions != NULL || o->steps != NULL))
-        status = kvr_fail(err, KVR_ERR_USAGE,
-                          "--evictions and --steps take one trace");
-    if (n > 1)
-        report.traces = json_array();
-    for (size_t i = 0; i < n && status == KVR_OK; i++)
-        status = one_trace(&report, o, paths[i], n > 1 ? (int)i : -1,
-                           &any_failed, err);
-    if (status == KVR_OK)
-        status = cli_report(&o->common, &report, err);
-    cli_report_free(&report);
-    if (status == KVR_OK && any_failed)
-        return kvr_fail(err, KVR_ERR_POLICY,
-                        "a policy failed; its item has the error");
-    return status;
+    o->bounds = true;
+    o->seeds = 1;
+    return replay_and_report(&report, o, paths, n, add_items, err);
 }
 
 static enum kvr_status run(const struct cli_command *self, int argc,
                            char **argv, struct kvr_error *err)
 {
-    struct replay_options o;
-    const char **operands;
-    size_t n;
-    bool done;
-
-    replay_options_init(&o);
-    enum kvr_status status = cli_parse(self, argc, argv, &o, &operands, &n,
-                                       1, 1000, &done, err);
-    if (status == KVR_OK && !done)
-        status = gap(&o, operands, n, err);
-    cli_parse_free(self, &o, operands);
-    return status;
+    return replay_command(self, argc, argv, gap, err);
 }
 
 const struct cli_command cmd_gap = {

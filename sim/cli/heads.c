@@ -3,6 +3,7 @@
 #include "heads.h"
 
 #include "kvr_memory.h"
+#include "kvr_parallel.h"
 #include "kvr_text.h"
 
 #include <math.h>
@@ -94,6 +95,28 @@ static enum kvr_status select_heads(struct cli_heads *heads,
     return status;
 }
 
+/* A tile of rows and some vectors for each worker, as the analyses need. */
+static enum kvr_status check_memory(const struct cli_heads *heads,
+                                    const struct cli_common *common,
+                                    struct kvr_error *err)
+{
+    const uint64_t n_token = kvr_trace_shape(heads->trace)->n_token;
+    const uint64_t workers = kvr_parallel_workers(heads->n, common->threads);
+    const uint64_t row = sizeof(float) * KVR_TILE_ROWS + 8 * sizeof(double);
+    const uint64_t need = workers * n_token * row;
+    char wanted[32], limit[32];
+
+    if (need <= cli_memory(common))
+        return KVR_OK;
+    kvr_format_bytes(wanted, need);
+    kvr_format_bytes(limit, cli_memory(common));
+    return kvr_fail(err, KVR_ERR_LIMIT,
+                    "%s: %llu threads on rows of %llu tokens take about %s, "
+                    "the limit is %s (--memory, --threads)",
+                    kvr_trace_path(heads->trace), (unsigned long long)workers,
+                    (unsigned long long)n_token, wanted, limit);
+}
+
 static enum kvr_status do_trace(json_t **facts, const char *path,
                                 uint32_t index, const struct cli_common *common,
                                 cli_heads_fn fn, void *ud,
@@ -107,6 +130,8 @@ static enum kvr_status do_trace(json_t **facts, const char *path,
     struct cli_heads heads = {.trace = trace, .trace_index = index};
     *facts = cli_trace_json(trace);
     status = select_heads(&heads, common, err);
+    if (status == KVR_OK)
+        status = check_memory(&heads, common, err);
     if (status == KVR_OK)
         status = fn(&heads, ud, err);
     free(heads.items);

@@ -21,7 +21,8 @@ typedef enum kvr_status (*cli_heads_fn)(const struct cli_heads *heads, void *ud,
 
 /* Opens each path in turn, calls fn, and enters the traces into the report
  * (`trace` if there is one, else `traces`). Numbers that a trace lacks are
- * passed over; KVR_ERR_INPUT where none of those asked for is left. */
+ * passed over; KVR_ERR_INPUT where none of those asked for is left.
+ * KVR_ERR_LIMIT: over --memory. */
 enum kvr_status cli_each_trace(struct cli_report *report,
                                const struct cli_common *common,
                                const char *const *paths, size_t n,

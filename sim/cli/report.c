@@ -261,37 +261,80 @@ static bool write_json(struct text *t, const struct cli_common *common,
     return true;
 }
 
-static enum kvr_status deliver(const struct cli_common *common,
-                               const struct text *t, struct kvr_error *err)
+static enum kvr_status to_stdout(const struct text *t, struct kvr_error *err)
 {
-    if (common->output != NULL && strcmp(common->output, "-") != 0)
-        return kvr_file_write(common->output, t->bytes, t->n, common->force,
-                              err);
     if (fwrite(t->bytes, 1, t->n, stdout) != t->n || fflush(stdout) != 0)
         return kvr_fail(err, KVR_ERR_IO, "standard output: %s",
                         strerror(errno));
     return KVR_OK;
 }
 
+/* Builds the report in one format and puts it where `path` says; NULL or "-":
+ * standard output. */
+static enum kvr_status deliver(const struct cli_common *common,
+                               const struct cli_report *report,
+                               enum cli_format format, const char *path,
+                               struct kvr_error *err)
+{
+    struct text t = {0};
+    bool ok = true;
+    enum kvr_status status;
+
+    if (format == CLI_JSON)
+        ok = write_json(&t, common, report);
+    else if (format == CLI_CSV)
+        write_csv(&t, report);
+    else
+        write_table(&t, report);
+    if (!ok || t.failed)
+        status = kvr_fail(err, KVR_ERR_INTERNAL,
+                          "%s: the report could not be built",
+                          report->command);
+    else if (path == NULL || strcmp(path, "-") == 0)
+        status = to_stdout(&t, err);
+    else
+        status = kvr_file_write(path, t.bytes, t.n, common->force, err);
+    free(t.bytes);
+    return status;
+}
+
+enum kvr_status cli_format_of(enum cli_format *format, const char *path,
+                              struct kvr_error *err)
+{
+    static const struct {
+        const char *ending;
+        enum cli_format format;
+    } known[] = {{".json", CLI_JSON}, {".csv", CLI_CSV}, {".txt", CLI_TABLE}};
+    const size_t n = strlen(path);
+
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+        const size_t e = strlen(known[i].ending);
+        if (n > e && strcmp(path + n - e, known[i].ending) == 0) {
+            *format = known[i].format;
+            return KVR_OK;
+        }
+    }
+    return kvr_fail(err, KVR_ERR_USAGE,
+                    "--save %s: expected a name that ends in .json, .csv or "
+                    ".txt",
+                    path);
+}
+
 enum kvr_status cli_report(const struct cli_common *common,
                            const struct cli_report *report,
                            struct kvr_error *err)
 {
-    struct text t = {0};
-    bool ok = true;
-
-    if (common->format == CLI_JSON)
-        ok = write_json(&t, common, report);
-    else if (common->format == CLI_CSV)
-        write_csv(&t, report);
-    else
-        write_table(&t, report);
     enum kvr_status status =
-        ok && !t.failed ? deliver(common, &t, err)
-                        : kvr_fail(err, KVR_ERR_INTERNAL,
-                                   "%s: the report could not be built",
-                                   report->command);
-    free(t.bytes);
+        deliver(common, report, (enum cli_format)common->format,
+                common->output, err);
+
+    for (size_t i = 0; i < common->save.n && status == KVR_OK; i++) {
+        enum cli_format format = CLI_TABLE;
+        status = cli_format_of(&format, common->save.item[i], err);
+        if (status == KVR_OK)
+            status = deliver(common, report, format, common->save.item[i],
+                             err);
+    }
     return status;
 }
 

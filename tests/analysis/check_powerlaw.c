@@ -332,6 +332,25 @@ START_TEST(kind_follows_the_values)
 }
 END_TEST
 
+/* From 1 the distance is 2/4 at the two ones; from 2 it is 1/2 at the two. */
+START_TEST(on_a_tie_the_smallest_xmin_wins)
+{
+    const double x[] = {1, 1, 2, 3};
+    struct kvr_powerlaw_options options = {.kind = KVR_POWERLAW_CONTINUOUS};
+    struct kvr_powerlaw fit;
+
+    must(kvr_powerlaw_fit(&fit, x, 4, &options, &err));
+    ck_assert(fit.ks == 0.5 && fit.xmin == 1 && fit.n_tail == 4);
+    options.xmin = 2;
+    must(kvr_powerlaw_fit(&fit, x, 4, &options, &err));
+    ck_assert(fit.ks == 0.5 && fit.n_tail == 2);
+    options = (struct kvr_powerlaw_options){.kind = KVR_POWERLAW_CONTINUOUS,
+                                            .min_tail = 4};
+    must(kvr_powerlaw_fit(&fit, x, 4, &options, &err));
+    ck_assert(fit.n_tail == 4);
+}
+END_TEST
+
 /* tests/awkward/README.md */
 START_TEST(awkward_values_are_fitted_as_the_index_says)
 {
@@ -393,5 +412,6 @@ KVR_SUITE("powerlaw", fits_equal_the_reference, zeta_and_its_mean_log_are_exact,
           zeta_derivatives_agree_with_differences,
           hill_and_small_distances_are_exact,
           degenerate_data_are_refused_or_fitted, refusals_say_why,
-          kind_follows_the_values, awkward_values_are_fitted_as_the_index_says,
+          kind_follows_the_values, on_a_tie_the_smallest_xmin_wins,
+          awkward_values_are_fitted_as_the_index_says,
           zeros_change_nothing_but_the_count)

@@ -2,6 +2,7 @@
  * library and through the program.
  * SPDX-License-Identifier: GPL-3.0-or-later */
 #include "kvr_head.h"
+#include "kvr_isa.h"
 #include "kvr_powerlaw.h"
 #include "kvr_sparsity.h"
 
@@ -84,6 +85,15 @@ static int run_program(char **text, const char *arguments)
     fclose(f);
     ck_assert_uint_lt(n, size);
     return WEXITSTATUS(status);
+}
+
+/* The same under an instruction set. */
+static int run_program_isa(char **text, enum kvr_isa isa, const char *arguments)
+{
+    setenv("KVREPLAY_ISA", kvr_isa_name(isa), 1);
+    const int code = run_program(text, arguments);
+    unsetenv("KVREPLAY_ISA");
+    return code;
 }
 
 static json_t *run_json(const char *command, const char *path, const char *more)
@@ -218,7 +228,7 @@ START_TEST(a_head_that_cannot_be_fitted_is_an_item_with_the_reason)
 }
 END_TEST
 
-START_TEST(the_program_prints_the_same_bytes_for_any_threads)
+START_TEST(bytes_depend_on_neither_threads_nor_instruction_set)
 {
     static const char *const commands[] = {"sparsity", "powerlaw"};
     char path[PATH_SIZE];
@@ -229,14 +239,37 @@ START_TEST(the_program_prints_the_same_bytes_for_any_threads)
         snprintf(arguments, sizeof arguments,
                  "%s %s --format json --no-provenance --threads 1", commands[c],
                  path);
-        ck_assert_int_eq(run_program(&one, arguments), 0);
-        arguments[strlen(arguments) - 1] = '2';
-        ck_assert_int_eq(run_program(&two, arguments), 0);
-        ck_assert_str_eq(one, two);
+        ck_assert_int_eq(run_program_isa(&one, KVR_ISA_BASE, arguments), 0);
         ck_assert_uint_gt(strlen(one), 1000);
+        arguments[strlen(arguments) - 1] = '2';
+        for (int isa = 0; isa < KVR_N_ISA; isa++) {
+            if (!kvr_isa_available((enum kvr_isa)isa)) {
+                printf("skipped: %s\n", kvr_isa_name((enum kvr_isa)isa));
+                continue;
+            }
+            ck_assert_int_eq(
+                run_program_isa(&two, (enum kvr_isa)isa, arguments), 0);
+            ck_assert_str_eq(one, two);
+            free(two);
+        }
         free(one);
-        free(two);
     }
+}
+END_TEST
+
+START_TEST(over_the_memory_limit_a_run_is_refused)
+{
+    char path[PATH_SIZE], arguments[600], *text;
+
+    make_trace(path, "m.kvt.h5");
+    snprintf(arguments, sizeof arguments,
+             "sparsity %s --threads 2 --memory 64K", path);
+    ck_assert_int_eq(run_program(&text, arguments), 3);
+    free(text);
+    snprintf(arguments, sizeof arguments, "sparsity %s --threads 2 --memory 1M",
+             path);
+    ck_assert_int_eq(run_program(&text, arguments), 0);
+    free(text);
 }
 END_TEST
 
@@ -279,5 +312,6 @@ KVR_SUITE("statistics", threads_change_no_bit,
           layers_and_heads_are_selected,
           powerlaw_fits_the_accumulated_attention,
           a_head_that_cannot_be_fitted_is_an_item_with_the_reason,
-          the_program_prints_the_same_bytes_for_any_threads,
+          bytes_depend_on_neither_threads_nor_instruction_set,
+          over_the_memory_limit_a_run_is_refused,
           awkward_values_have_their_exit_codes)

@@ -58,7 +58,10 @@ static void pick_shape(struct trial *x, enum made_kind kind, bool local)
         made_cells(d, kind, t->n_layer, t->n_head, t->T, x->mask, t->span);
     t->cell = x->cell;
     matrix_rows_init(&x->rows, x->cell, t->n_layer, t->n_head, t->n_kv_head,
-                     t->T, t->P, kind == MADE_OFFGRID ? 0 : 0x1p-24);
+                     t->T, t->P,
+                     kind == MADE_OFFGRID ? 0
+                     : kind == MADE_FINE  ? 0x1p-30
+                                          : 0x1p-24);
     for (uint32_t l = 0; l < t->n_layer; l++) {
         x->rows.layer[l].mask = x->mask[l];
         x->rows.layer[l].span = t->span[l];
@@ -520,6 +523,14 @@ START_TEST(equal_where_everything_ties)
 }
 END_TEST
 
+/* Sums of f16 weights are exact in floats too; these round, so that the order
+ * of additions shows. */
+START_TEST(equal_on_rows_finer_than_a_float_sums)
+{
+    trials(MADE_FINE, 16, PLAIN);
+}
+END_TEST
+
 START_TEST(equal_under_overrides)
 {
     trials(MADE_TIES, 14, SINK | OVERRIDES);
@@ -553,6 +564,6 @@ END_TEST
 #endif
 
 KVR_SUITE("reference", equal_on_smooth_rows, equal_on_rows_with_a_sink,
-          equal_where_everything_ties, equal_under_overrides,
-          equal_in_window_and_chunk_layers,
+          equal_where_everything_ties, equal_on_rows_finer_than_a_float_sums,
+          equal_under_overrides, equal_in_window_and_chunk_layers,
           equal_when_values_weigh_the_loss OFF_GRID)

@@ -47,6 +47,15 @@ static void leave_journal(const char *name)
     ck_assert_uint_eq(made_size(part), closed_at[STEPS]);
 }
 
+/* KVR_KILL_POINTS asks for a longer run. */
+static uint32_t kill_points(uint32_t usual)
+{
+    const char *wanted = getenv("KVR_KILL_POINTS");
+    const long n = wanted != NULL ? strtol(wanted, NULL, 10) : 0;
+
+    return n > 0 ? (uint32_t)n : usual;
+}
+
 static uint32_t steps_before(size_t offset)
 {
     uint32_t n = 0;
@@ -89,7 +98,7 @@ START_TEST(a_cut_anywhere_loses_only_the_open_step)
 
     leave_journal("whole.kvt.h5");
     const size_t size = closed_at[STEPS];
-    for (uint32_t i = 0; i < 80; i++) {
+    for (uint32_t i = 0, n = kill_points(80); i < n; i++) {
         /* the first ones right at and around a commit's end */
         size_t cut =
             64 + kvr_random_below(&stream, i, 0, 0, (uint32_t)size - 64);
@@ -115,7 +124,7 @@ START_TEST(a_flipped_bit_ends_the_journal_there)
     struct kvr_trace_report report;
 
     leave_journal("whole.kvt.h5");
-    for (uint32_t i = 0; i < 40; i++) {
+    for (uint32_t i = 0, n = kill_points(40); i < n; i++) {
         const size_t at =
             kvr_random_below(&stream, i, 0, 0, (uint32_t)closed_at[STEPS]);
         ck_assert(made_copy(made_path("bit.part"),

@@ -1,0 +1,81 @@
+/* cmd_trace_check.c -- kvreplay trace check: can a trace be trusted?
+ * SPDX-License-Identifier: GPL-3.0-or-later */
+#include "trace_commands.h"
+
+#include "kvr_journal.h"
+
+struct options {
+    struct cli_common common; /* first: see cli.h */
+};
+
+static const struct cli_column columns[] = {
+    {.path = "path", .title = "trace"},
+    {.path = "ok", .title = "ok"},
+    {.path = "complete"},
+    {.path = "closed_rows", .title = "closed rows"},
+    {.path = "n_problem", .title = "problems"},
+    {.path = "problem", .title = "the first"},
+    {.path = NULL},
+};
+
+static void add_item(json_t *results, const char *path,
+                     const struct kvr_trace_report *found)
+{
+    json_t *problems = json_array();
+
+    for (size_t i = 0; i < found->n_problem; i++)
+        json_array_append_new(problems, json_string(found->problems[i]));
+    json_t *item = json_object();
+    json_object_set_new(item, "path", json_string(path));
+    json_object_set_new(item, "ok", json_boolean(found->ok));
+    json_object_set_new(item, "complete", json_boolean(found->complete));
+    json_object_set_new(item, "closed_rows", json_integer(found->closed_rows));
+    json_object_set_new(item, "n_problem",
+                        json_integer((json_int_t)found->n_problem));
+    json_object_set_new(item, "problem",
+                        found->n_problem > 0 ? json_string(found->problems[0])
+                                             : json_null());
+    json_object_set_new(item, "problems", problems);
+    json_array_append_new(results, item);
+}
+
+static enum kvr_status run(const struct cli_command *self, int argc,
+                           char **argv, struct kvr_error *err)
+{
+    struct options options = {0};
+    const char **operands = NULL;
+    size_t n = 0;
+    bool done = false, whole = true;
+    struct cli_report report = {.command = "trace.check",
+                                .settings = json_object(),
+                                .results = json_array(),
+                                .columns = columns};
+
+    enum kvr_status status = cli_parse(self, argc, argv, &options, &operands,
+                                       &n, 1, SIZE_MAX, &done, err);
+    for (size_t i = 0; status == KVR_OK && !done && i < n; i++) {
+        struct kvr_trace_report found;
+        status =
+            kvr_trace_check(&found, operands[i], options.common.threads, err);
+        if (status != KVR_OK)
+            break;
+        add_item(report.results, operands[i], &found);
+        whole = whole && found.ok;
+        kvr_trace_report_free(&found);
+    }
+    if (status == KVR_OK && !done)
+        status = cli_report(&options.common, &report, err);
+    if (status == KVR_OK && !whole)
+        status = KVR_ERR_NO;
+    cli_report_free(&report);
+    cli_parse_free(self, &options, operands);
+    return status;
+}
+
+const struct cli_command cmd_trace_check = {
+    .name = "trace check",
+    .group = "Traces",
+    .operands = "TRACE..",
+    .summary = "read all of it; exit 1 where it is damaged or unfinished",
+    .run = run,
+};

@@ -1,0 +1,127 @@
+/* cmd_trace_import.c -- kvreplay trace import: a dump becomes a trace.
+ * SPDX-License-Identifier: GPL-3.0-or-later */
+#include "trace_commands.h"
+
+#include "kvr_import.h"
+#include "kvr_log.h"
+
+struct options {
+    struct cli_common common; /* first: see cli.h */
+    const char *dataset, *axes;
+    uint32_t batch_item, pad, prompt_len, n_kv_head;
+    bool batch_given, dtype_given, not_causal, sink;
+    int dtype;
+};
+
+#define FIELD(member) offsetof(struct options, member)
+
+static const struct kvr_option own_options[] = {
+    {.name = "dataset",
+     .type = KVR_OPTION_TEXT,
+     .offset = FIELD(dataset),
+     .argument = "PATH",
+     .help = "dataset of an HDF5 file; %d or %02d stands for the layer "
+             "(default: the only one that fits, or step_N/layer_N groups)"},
+    {.name = "axes",
+     .type = KVR_OPTION_TEXT,
+     .offset = FIELD(axes),
+     .argument = "LETTERS",
+     .help = "axes in order: b batch, l layer, h head, q row, k key; needed "
+             "where the first of four axes is above 1"},
+    {.name = "batch-item",
+     .type = KVR_OPTION_U32,
+     .offset = FIELD(batch_item),
+     .given = FIELD(batch_given),
+     .argument = "N",
+     .help = "which item of axis b"},
+    {.name = "pad",
+     .type = KVR_OPTION_U32,
+     .offset = FIELD(pad),
+     .argument = "N",
+     .help = "left padding: positions count from the first real token"},
+    {.name = "prompt-len",
+     .type = KVR_OPTION_U32,
+     .offset = FIELD(prompt_len),
+     .argument = "N",
+     .min = 1,
+     .max = UINT32_MAX,
+     .help = "tokens of the prompt, after the padding (default: as the file "
+             "says)"},
+    {.name = "n-kv-head",
+     .type = KVR_OPTION_U32,
+     .offset = FIELD(n_kv_head),
+     .argument = "N",
+     .min = 1,
+     .max = UINT32_MAX,
+     .help = "heads of the key/value cache (default: as the file says, else "
+             "one for each head)"},
+    {.name = "dtype",
+     .type = KVR_OPTION_CHOICE,
+     .offset = FIELD(dtype),
+     .given = FIELD(dtype_given),
+     .choices = "f16|f32",
+     .help = "stored type (default: the source's; f64 becomes f32)"},
+    {.name = "not-causal",
+     .type = KVR_OPTION_FLAG,
+     .offset = FIELD(not_causal),
+     .help = "rows may look ahead; replay will refuse the trace"},
+    {.name = "sink",
+     .type = KVR_OPTION_FLAG,
+     .offset = FIELD(sink),
+     .help = "what a row lacks to 1 went to a sink outside of the tokens"},
+    {.name = NULL},
+};
+
+static enum kvr_status import(const struct options *options, const char *from,
+                              struct kvr_error *err)
+{
+    struct trace_provenance provenance;
+
+    trace_provenance_init(&provenance, &options->common);
+    const struct kvr_import_options import_options = {
+        .dataset = options->dataset,
+        .axes = options->axes,
+        .batch_item = options->batch_given ? (int64_t)options->batch_item : -1,
+        .pad = options->pad,
+        .prompt_len = options->prompt_len,
+        .n_kv_head = options->n_kv_head,
+        .dtype = options->dtype_given ? options->dtype : -1,
+        .not_causal = options->not_causal,
+        .sink = options->sink,
+        .force = options->common.force,
+        .writer = provenance.writer,
+        .created = provenance.created,
+        .options = provenance.options};
+    const enum kvr_status status =
+        kvr_import(from, options->common.output, &import_options, err);
+    if (status == KVR_OK)
+        kvr_log(KVR_LOG_NOTE, "wrote %s", options->common.output);
+    return status;
+}
+
+static enum kvr_status run(const struct cli_command *self, int argc,
+                           char **argv, struct kvr_error *err)
+{
+    struct options options = {0};
+    const char **operands = NULL;
+    size_t n = 0;
+    bool done = false;
+
+    enum kvr_status status =
+        cli_parse(self, argc, argv, &options, &operands, &n, 1, 1, &done, err);
+    if (status == KVR_OK && !done)
+        status = trace_need_output(self, &options.common, err);
+    if (status == KVR_OK && !done)
+        status = import(&options, operands[0], err);
+    cli_parse_free(self, &options, operands);
+    return status;
+}
+
+const struct cli_command cmd_trace_import = {
+    .name = "trace import",
+    .group = "Traces",
+    .operands = "IN -o OUT",
+    .summary = "attention dumps (.npy, HDF5) become a trace",
+    .options = own_options,
+    .run = run,
+};

@@ -1,0 +1,215 @@
+/* cmd_trace_info.c -- kvreplay trace info: what a trace holds.
+ * SPDX-License-Identifier: GPL-3.0-or-later */
+#include "trace_commands.h"
+
+#include "kvr_journal.h"
+#include "kvr_text.h"
+
+#include <stdio.h>
+#include <string.h>
+
+struct options {
+    struct cli_common common; /* first: see cli.h */
+};
+
+static const struct cli_column columns[] = {
+    {.path = "path", .title = "trace"},
+    {.path = "complete", .title = "complete"},
+    {.path = "model", .title = "model"},
+    {.path = "source", .title = "source"},
+    {.path = "n_layer", .title = "layers"},
+    {.path = "n_head", .title = "heads"},
+    {.path = "n_kv_head", .title = "kv heads"},
+    {.path = "n_token", .title = "tokens"},
+    {.path = "prompt_len", .title = "prompt"},
+    {.path = "dtype", .title = "dtype"},
+    {.path = "stored_bytes", .title = "bytes of rows"},
+    {.path = "hash", .title = "hash"},
+    {.path = NULL},
+};
+
+static const char *const masks[] = {"causal", "window", "chunk", "none"};
+static const char *const sources[] = {"capture", "import", "synthetic"};
+
+static void set_text(json_t *item, const char *key, const char *text)
+{
+    json_object_set_new(item, key,
+                        text != NULL ? json_string(text) : json_null());
+}
+
+static void set_shape(json_t *item, const struct kvr_trace_shape *s)
+{
+    json_object_set_new(item, "n_layer", json_integer(s->n_layer));
+    json_object_set_new(item, "n_head", json_integer(s->n_head));
+    json_object_set_new(item, "n_kv_head", json_integer(s->n_kv_head));
+    json_object_set_new(item, "prompt_len", json_integer(s->prompt_len));
+    set_text(item, "dtype", s->dtype == KVR_F16 ? "f16" : "f32");
+    json_object_set_new(item, "round_bits", json_integer(s->round_bits));
+    set_text(item, "source", sources[s->source]);
+    set_text(item, "cache", s->cache);
+    set_text(item, "model", s->model_name);
+    set_text(item, "architecture", s->architecture);
+    set_text(item, "model_hash", s->model_hash);
+    set_text(item, "quantisation", s->quantisation);
+    set_text(item, "backend", s->backend);
+    set_text(item, "compute", s->compute);
+    set_text(item, "bos", s->bos);
+    set_text(item, "writer", s->writer);
+    set_text(item, "created", s->created);
+    set_text(item, "options", s->options);
+}
+
+static void set_layers(json_t *item, const struct kvr_trace_shape *s)
+{
+    json_t *layers = json_array();
+
+    for (uint32_t l = 0; l < s->n_layer; l++) {
+        const struct kvr_layer_shape *y = &s->layers[l];
+        json_t *layer = json_object();
+        json_object_set_new(layer, "layer", json_integer(y->layer));
+        json_object_set_new(layer, "n_head", json_integer(y->n_head));
+        json_object_set_new(layer, "n_kv_head", json_integer(y->n_kv_head));
+        json_object_set_new(layer, "key_dim", json_integer(y->key_dim));
+        json_object_set_new(layer, "value_dim", json_integer(y->value_dim));
+        set_text(layer, "mask", masks[y->mask]);
+        json_object_set_new(layer, "span", json_integer(y->span));
+        json_object_set_new(layer, "scale", cli_real(y->scale));
+        json_object_set_new(layer, "softcap", cli_real(y->softcap));
+        json_object_set_new(layer, "kv_source", json_integer(y->kv_source));
+        json_array_append_new(layers, layer);
+    }
+    json_object_set_new(item, "layers", layers);
+}
+
+/* Names of what is stored, those of a layer once. */
+static enum kvr_status set_members(json_t *item, const struct kvr_trace *trace,
+                                   struct kvr_error *err)
+{
+    const struct kvr_trace_tokens *t = kvr_trace_tokens(trace);
+    const struct kvr_trace_facts *facts = kvr_trace_facts(trace);
+    json_t *members = json_array();
+    const struct {
+        const char *name;
+        bool there;
+    } known[] = {{"attention", facts->has_attention},
+                 {"tokens/id", t->id != NULL},
+                 {"tokens/text", t->text != NULL},
+                 {"tokens/logprob", t->logprob != NULL},
+                 {"tokens/class", t->class_of != NULL},
+                 {"tokens/position", t->position != NULL}};
+
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+        if (known[i].there)
+            json_array_append_new(members, json_string(known[i].name));
+    enum kvr_status status = KVR_OK;
+    for (int a = 0; status == KVR_OK && a < KVR_N_ARRAY; a++) {
+        const float *data;
+        uint32_t rows = 0;
+        status =
+            kvr_trace_array(&data, &rows, trace, 0, (enum kvr_array)a, err);
+        if (rows > 0)
+            json_array_append_new(
+                members, json_string(kvr_array_name((enum kvr_array)a)));
+    }
+    json_object_set_new(item, "members", members);
+    return status;
+}
+
+static json_t *new_item(const char *path, uint32_t major, uint32_t minor,
+                        bool complete)
+{
+    json_t *item = json_object();
+
+    json_object_set_new(item, "path", json_string(path));
+    json_object_set_new(item, "format_version",
+                        json_pack("[i, i]", (int)major, (int)minor));
+    json_object_set_new(item, "complete", json_boolean(complete));
+    return item;
+}
+
+static enum kvr_status info_of_trace(json_t *results, const char *path,
+                                     struct kvr_error *err)
+{
+    struct kvr_trace *trace = NULL;
+
+    enum kvr_status status = kvr_trace_open(&trace, path, err);
+    if (status != KVR_OK)
+        return status;
+    const struct kvr_trace_facts *facts = kvr_trace_facts(trace);
+    const struct kvr_trace_shape *shape = kvr_trace_shape(trace);
+    json_t *item =
+        new_item(path, facts->version[0], facts->version[1], facts->complete);
+    set_shape(item, shape);
+    json_object_set_new(item, "n_token", json_integer(shape->n_token));
+    json_object_set_new(item, "stored_bytes",
+                        json_integer((json_int_t)facts->stored_bytes));
+    if (facts->hash[0] != '\0')
+        set_text(item, "hash", facts->hash);
+    else
+        cli_null(item, "hash", "the file states none");
+    set_layers(item, shape);
+    status = set_members(item, trace, err);
+    json_array_append_new(results, item);
+    kvr_trace_close(trace);
+    return status;
+}
+
+static enum kvr_status info_of_journal(json_t *results, const char *path,
+                                       struct kvr_error *err)
+{
+    struct kvr_journal *journal = NULL;
+
+    const enum kvr_status status = kvr_journal_open(&journal, path, err);
+    if (status != KVR_OK)
+        return status;
+    const struct kvr_journal_facts *facts = kvr_journal_facts(journal);
+    const struct kvr_trace_shape *shape = kvr_journal_shape(journal);
+    json_t *item = new_item(path, 1, 0, false);
+    set_shape(item, shape);
+    json_object_set_new(item, "n_token", json_integer(facts->n_step));
+    json_object_set_new(item, "n_token_max", json_integer(shape->n_token));
+    json_object_set_new(item, "running", json_boolean(facts->running));
+    json_object_set_new(item, "stored_bytes",
+                        json_integer((json_int_t)facts->stored_bytes));
+    cli_null(item, "hash", "not finished");
+    set_text(item, "problem",
+             facts->problem[0] != '\0' ? facts->problem : NULL);
+    set_layers(item, shape);
+    json_object_set_new(item, "members", json_pack("[s]", "attention"));
+    json_array_append_new(results, item);
+    kvr_journal_close(journal);
+    return KVR_OK;
+}
+
+static enum kvr_status run(const struct cli_command *self, int argc,
+                           char **argv, struct kvr_error *err)
+{
+    struct options options = {0};
+    const char **operands = NULL;
+    size_t n = 0;
+    bool done = false;
+    struct cli_report report = {.command = "trace.info",
+                                .settings = json_object(),
+                                .results = json_array(),
+                                .columns = columns};
+
+    enum kvr_status status = cli_parse(self, argc, argv, &options, &operands,
+                                       &n, 1, SIZE_MAX, &done, err);
+    for (size_t i = 0; status == KVR_OK && !done && i < n; i++)
+        status = kvr_journal_is(operands[i])
+                     ? info_of_journal(report.results, operands[i], err)
+                     : info_of_trace(report.results, operands[i], err);
+    if (status == KVR_OK && !done)
+        status = cli_report(&options.common, &report, err);
+    cli_report_free(&report);
+    cli_parse_free(self, &options, operands);
+    return status;
+}
+
+const struct cli_command cmd_trace_info = {
+    .name = "trace info",
+    .group = "Traces",
+    .operands = "TRACE..",
+    .summary = "what a trace or a journal holds",
+    .run = run,
+};

@@ -1,0 +1,106 @@
+/* check_capture_cli.c -- kvreplay capture as a user runs it: exit codes,
+ * messages, what is left behind.
+ * SPDX-License-Identifier: GPL-3.0-or-later */
+#include "../cli/program.h"
+
+#include "kvr_file.h"
+
+#define TINY KVR_TEST_DATA "/awkward/gguf_ok_tiny.gguf"
+#define CAPTURE KVR_PROGRAM " capture -m " TINY " "
+
+static char out[256];
+
+static void setup(void)
+{
+    scratch_name(out, ".kvt.h5");
+}
+
+static void teardown(void)
+{
+    char part[300];
+
+    snprintf(part, sizeof part, "%s.part", out);
+    unlink(part);
+    unlink(out);
+}
+
+static const struct {
+    const char *arguments, *says;
+    int code;
+} wrong[] = {
+    {"-p hello", "expected -o", 2},
+    {"--dry-run", "exactly one of", 2},
+    {"--dry-run -p a -f b", "exactly one of", 2},
+    {"--dry-run -p a --top-p 0.5", "--top-p needs --temp", 2},
+    {"--dry-run -p a --temp 1 --top-p 0", "above 0", 2},
+    {"--dry-run -p a --heads 1", "KV head 0", 2},
+    {"--dry-run -p a --prompt-len 99", "only", 2},
+    {"--dry-run -p a --store qk", "store", 2},
+    {"--dry-run -p a --with values", "with", 2},
+    {"--dry-run -p a --dtype f32 --round-bits 7", "--round-bits", 2},
+    {"--dry-run --text /dev/null -n 3", "generates nothing", 2},
+    {"--dry-run -p a --backend cuda", "no CUDA module", 3},
+    {"--dry-run -f /nowhere/at/all", "/nowhere/at/all", 3},
+};
+
+START_TEST(wrong_usage_is_named)
+{
+    must_say(wrong[_i].code, wrong[_i].says, CAPTURE "%s", wrong[_i].arguments);
+}
+END_TEST
+
+START_TEST(dry_run_computes_nothing)
+{
+    must_say(0, "\"tokens_max\": 8",
+             CAPTURE "-p hello -n 6 --dry-run --format json -q -o %s", out);
+    ck_assert(!kvr_file_exists(out));
+    must_say(0, "'hello'", CAPTURE "-p hello --dry-run --show-tokens");
+}
+END_TEST
+
+START_TEST(output_is_not_overwritten_unasked)
+{
+    must_say(0, "\"n_token\": 8",
+             CAPTURE "-p hello -n 6 --ignore-eos --format json -o %s", out);
+    must_say(3, out, CAPTURE "-p other -o %s", out);
+    must_say(0, "7", CAPTURE "-p hello -n 5 --ignore-eos --force -o %s", out);
+    must_say(0, "", KVR_PROGRAM " trace check %s", out);
+}
+END_TEST
+
+START_TEST(ids_come_from_standard_input)
+{
+    must_say(0, "\"n_token\": 3",
+             "echo '1 281 275' | " CAPTURE "--ids - --format json -o %s", out);
+}
+END_TEST
+
+START_TEST(full_disk_is_said)
+{
+    must_say(3, "",
+             "ulimit -f 1; " CAPTURE
+             "-p 'hello the end' -n 100 --ignore-eos -o %s",
+             out);
+    ck_assert(!kvr_file_exists(out));
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("capture_cli");
+    TCase *tc = tcase_create("capture_cli");
+    tcase_set_timeout(tc, 60);
+    tcase_add_checked_fixture(tc, setup, teardown);
+    tcase_add_loop_test(tc, wrong_usage_is_named, 0,
+                        sizeof wrong / sizeof wrong[0]);
+    tcase_add_test(tc, dry_run_computes_nothing);
+    tcase_add_test(tc, output_is_not_overwritten_unasked);
+    tcase_add_test(tc, ids_come_from_standard_input);
+    tcase_add_test(tc, full_disk_is_said);
+    suite_add_tcase(suite, tc);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    const int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

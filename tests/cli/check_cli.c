@@ -1,0 +1,215 @@
+/* check_cli.c -- the contract of the command line: exit codes, one message,
+ * formats, the same bytes for any number of threads and instruction set.
+ * SPDX-License-Identifier: GPL-3.0-or-later */
+#include "kvr_isa.h"
+#include "kvr_trace.h"
+
+#include "program.h"
+
+#include <math.h>
+
+#define KV KVR_PROGRAM " "
+
+START_TEST(wrong_usage_exits_2_with_one_message)
+{
+    must_say(2, "unknown command 'frob'", KV "frob");
+    must_say(2, "unknown option '--frob'", KV "replay --frob x");
+    must_say(2, "expected TRACE..", KV "replay");
+    must_say(2, "unknown policy 'nope'",
+             KV "replay %s -p nope -b 20%%", SAMPLE_TRACE);
+    must_say(2, "no parameter 'resent'",
+             KV "replay %s -p h2o:resent=1 -b 20%%", SAMPLE_TRACE);
+    must_say(2, "decay=2, expected",
+             KV "replay %s -p h2o:decay=2 -b 20%%", SAMPLE_TRACE);
+    must_say(2, "a cache of no tokens",
+             KV "replay %s -p h2o -b 0", SAMPLE_TRACE);
+    must_say(2, "less than the 40 protected",
+             KV "replay %s -p h2o -b 20 --protect-first 40", SAMPLE_TRACE);
+    must_say(2, "expected above-uniform",
+             KV "replay %s -p lru -b 20 --access often", SAMPLE_TRACE);
+    must_say(2, "--policy and --budget are needed",
+             KV "replay %s -p lru", SAMPLE_TRACE);
+    must_say(2, "ends in .json",
+             KV "replay %s -p lru -b 9 --save x.png", SAMPLE_TRACE);
+    must_say(2, "expected base, avx2 or avx512",
+             "KVREPLAY_ISA=mmx " KV "replay %s -p lru -b 9", SAMPLE_TRACE);
+}
+END_TEST
+
+START_TEST(bad_input_exits_3_and_leaves_nothing)
+{
+    char name[256];
+
+    scratch_name(name, ".json");
+    must_say(3, "cannot be opened", KV "replay /nonexistent -p h2o -b 9");
+    must_say(3, "no decode row",
+             KV "replay %s -p h2o -b 9 --prompt-len 381", SAMPLE_TRACE);
+    must_say(3, "--memory allows",
+             KV "replay %s -p h2o -b 9 --memory 1M", SAMPLE_TRACE);
+    must_say(0, "", KV "replay %s -p h2o -b 9 --format json -o %s",
+             SAMPLE_TRACE, name);
+    must_say(3, "exists", KV "replay %s -p h2o -b 9 --format json -o %s",
+             SAMPLE_TRACE, name);
+    must_say(0, "", KV "replay %s -p h2o -b 9 --format json -o %s --force",
+             SAMPLE_TRACE, name);
+    unlink(name);
+}
+END_TEST
+
+START_TEST(help_lists_every_command)
+{
+    must_say(0, "replay", KV "help");
+    must_say(0, "--protect-first", KV "replay --help");
+    must_say(0, "kvreplay ", KV "--version");
+    must_say(0, "graduation", KV "policies h2o");
+}
+END_TEST
+
+START_TEST(json_is_strict_and_complete)
+{
+    char *out;
+    ck_assert_int_eq(run_program(&out,
+                                 KV "replay -q %s -p h2o,topk -b 20%% "
+                                    "--format json",
+                                 SAMPLE_TRACE),
+                     0);
+    json_t *root = json_of(out);
+    ck_assert_str_eq(json_string_value(json_object_get(root, "schema")),
+                     "kvreplay.replay/1");
+    const json_t *results = json_object_get(root, "results");
+    ck_assert_uint_eq(json_array_size(results), 2);
+    const json_t *item = json_array_get(results, 0);
+    static const char *const keys[] = {
+        "policy", "params", "class", "observe", "group", "budget",
+        "miss_mass", "kl", "hit_ratio", "recall", "overlap", "occupancy",
+        "evictions", "tie_share", "late_importance", "oracle",
+        "oracle_matched", "heads", "scope"};
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
+        ck_assert_msg(json_object_get(item, keys[i]) != NULL, "no %s",
+                      keys[i]);
+    ck_assert(json_is_null(json_object_get(item, "oracle")));
+    ck_assert_str_eq(
+        json_string_value(json_object_get(item, "oracle_reason")),
+        "not computed");
+    ck_assert_uint_eq(json_array_size(json_object_get(item, "heads")), 12);
+    json_decref(root);
+    free(out);
+}
+END_TEST
+
+/* Same bytes as the first run, with other threads or instruction set. */
+static void same_bytes(const char *arguments)
+{
+    char *first, *other;
+
+    ck_assert_int_eq(run_program(&first,
+                                 "KVREPLAY_ISA=base " KV
+                                 "%s --threads 1 --no-provenance",
+                                 arguments),
+                     0);
+    for (int isa = 0; isa < KVR_N_ISA; isa++) {
+        if (!kvr_isa_available((enum kvr_isa)isa)) {
+            printf("skipped: this processor lacks %s\n",
+                   kvr_isa_name((enum kvr_isa)isa));
+            continue;
+        }
+        ck_assert_int_eq(run_program(&other,
+                                     "KVREPLAY_ISA=%s " KV
+                                     "%s --threads 2 --no-provenance",
+                                     kvr_isa_name((enum kvr_isa)isa),
+                                     arguments),
+                         0);
+        ck_assert_msg(strcmp(first, other) == 0, "%s: %s differs from base",
+                      arguments, kvr_isa_name((enum kvr_isa)isa));
+        free(other);
+    }
+    free(first);
+}
+
+START_TEST(threads_and_instruction_sets_give_the_same_bytes)
+{
+    char line[1024];
+
+    snprintf(line, sizeof line,
+             "replay -q %s -p h2o,lru,lfu,tova,random,window,"
+             "streaming-llm,full,topk,h2o:average=1,belady,greedy-future,"
+             "submodular-greedy -b 5%%,20%% --format json",
+             SAMPLE_TRACE);
+    same_bytes(line);
+    snprintf(line, sizeof line, "gap -q %s -p h2o,tova -b 10%% --format csv",
+             SAMPLE_TRACE);
+    same_bytes(line);
+    snprintf(line, sizeof line, "sparsity -q %s --format json",
+             SAMPLE_TRACE);
+    same_bytes(line);
+    snprintf(line, sizeof line, "powerlaw -q %s --format json",
+             SAMPLE_TRACE);
+    same_bytes(line);
+}
+END_TEST
+
+START_TEST(csv_has_every_scope)
+{
+    char *out;
+
+    ck_assert_int_eq(
+        run_program(&out, KV "replay -q %s -p h2o -b 20%% --format csv",
+                    SAMPLE_TRACE),
+        0);
+    size_t lines = 0;
+    for (const char *c = out; *c != '\0'; c++)
+        lines += *c == '\n';
+    ck_assert_uint_eq(lines, 1 + 1 + 4 + 12);
+    ck_assert_ptr_nonnull(strstr(out, ",model,"));
+    ck_assert_ptr_nonnull(strstr(out, ",layer,"));
+    ck_assert_ptr_nonnull(strstr(out, ",kv_head,"));
+    free(out);
+}
+END_TEST
+
+/* Loss, evictions and peak occupancy as the lists say them. */
+START_TEST(lists_agree_with_the_table)
+{
+    char evictions[256], steps[256], *out;
+
+    scratch_name(evictions, ".csv");
+    scratch_name(steps, ".csv");
+    ck_assert_int_eq(
+        run_program(&out,
+                    KV "replay -q %s -p h2o -b 20%% --format json "
+                       "--evictions %s --steps %s",
+                    SAMPLE_TRACE, evictions, steps),
+        0);
+    json_t *root = json_of(out);
+    const json_t *item =
+        json_array_get(json_object_get(root, "results"), 0);
+    FILE *file = fopen(evictions, "r");
+    char line[512];
+    long n = -1;
+    ck_assert_ptr_nonnull(file);
+    while (fgets(line, sizeof line, file) != NULL)
+        n++;
+    fclose(file);
+    ck_assert_int_eq(n, json_integer_value(
+                            json_object_get(item, "evictions")));
+    file = fopen(steps, "r");
+    ck_assert_ptr_nonnull(file);
+    ck_assert_ptr_nonnull(fgets(line, sizeof line, file));
+    ck_assert_str_eq(
+        line, "policy,budget,layer,kv_head,step,visible,miss,evicted\n");
+    for (n = 0; fgets(line, sizeof line, file) != NULL; n++)
+        ck_assert_ptr_nonnull(strstr(line, ",77,"));
+    fclose(file);
+    ck_assert_int_eq(n, 12 * (381 - 128));
+    unlink(evictions);
+    unlink(steps);
+    json_decref(root);
+    free(out);
+}
+END_TEST
+
+KVR_SUITE("command line", wrong_usage_exits_2_with_one_message,
+          bad_input_exits_3_and_leaves_nothing, help_lists_every_command,
+          json_is_strict_and_complete, csv_has_every_scope,
+          lists_agree_with_the_table,
+          threads_and_instruction_sets_give_the_same_bytes)

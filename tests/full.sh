@@ -1,0 +1,109 @@
+#!/usr/bin/env bash
+# full.sh -- what is too slow for every day (./run test --full calls it after
+# the sanitizer builds): memcheck, cppcheck, clang-tidy, long fuzz runs, many
+# kill points. A tool that is missing is skipped with a line; a finding fails
+# the script, but only after the other parts have run.
+#
+# usage: full.sh [JOBS [PART ..]]; parts: memcheck cppcheck tidy fuzz kills
+# SPDX-License-Identifier: GPL-3.0-or-later
+set -euo pipefail
+cd "$(dirname "$0")/.."
+jobs=${1:-2}
+[ $# -gt 0 ] && shift
+rooms=(policies traces sim analysis capture)
+failed=()
+
+say() { printf 'full: %s\n' "$*" >&2; }
+
+have() {
+    command -v "$1" >/dev/null && return 0
+    say "skipped: no $1"
+    return 1
+}
+
+# configure_build FOLDER OPTIONS ..
+configure_build() {
+    local folder=$1
+    shift
+    cmake -S . -B "$folder" -DKVR_TESTS=ON -DKVR_WERROR=ON "$@" >/dev/null
+    cmake --build "$folder" -j "$jobs" -- --no-print-directory >/dev/null
+}
+
+# Unit tests under valgrind. AVX-512 is unknown to it, and it runs a program
+# thirty times slower: the suites with much arithmetic are left to the
+# sanitizers.
+memcheck_part() {
+    have valgrind || return 0
+    configure_build build-debug -DCMAKE_BUILD_TYPE=Debug \
+        "-DCMAKE_C_FLAGS_DEBUG=-O1 -g" || return 1
+    local suite bad=0 n=0
+    for suite in base trace journal damage import optimum sparsity \
+        tokenizer capture cli; do
+        local program=build-debug/tests/check_$suite
+        [ -x "$program" ] || continue
+        n=$((n + 1))
+        CK_FORK=no OPENBLAS_CORETYPE=Haswell valgrind -q \
+            --error-exitcode=9 --leak-check=full \
+            --errors-for-leak-kinds=definite,indirect \
+            --child-silent-after-fork=yes \
+            --suppressions=tests/memcheck.supp "$program" \
+            >build-debug/memcheck-"$suite".log 2>&1 || {
+            [ $? -eq 77 ] && continue
+            cat build-debug/memcheck-"$suite".log >&2
+            bad=1
+        }
+        say "memcheck: $suite"
+    done
+    say "memcheck: $n suites"
+    return $bad
+}
+
+cppcheck_part() {
+    have cppcheck || return 0
+    cppcheck --enable=warning,performance,portability --std=c11 -q \
+        -j "$jobs" --error-exitcode=9 --suppressions-list=tests/cppcheck.txt \
+        -Ipolicies -Itraces -Isim -Isim/base -Ianalysis -Icapture \
+        "${rooms[@]}" || return 1
+    say "cppcheck: nothing found"
+}
+
+tidy_part() {
+    have clang-tidy || return 0
+    [ -d build-debug ] ||
+        configure_build build-debug -DCMAKE_BUILD_TYPE=Debug || return 1
+    local checks
+    checks=-*,$(grep -v '^#' tests/clang_tidy.txt | tr '\n' ',')
+    find "${rooms[@]}" -name '*.c' -print0 |
+        xargs -0 -P "$jobs" -n 1 clang-tidy -p build-debug --quiet \
+            --warnings-as-errors='*' --checks="$checks" 2>/dev/null || return 1
+    say "clang-tidy: nothing found"
+}
+
+# The address sanitizer's build, with many more mutations.
+fuzz_part() {
+    configure_build build-asan -DCMAKE_BUILD_TYPE=RelWithDebInfo \
+        -DKVR_SANITIZE=address || return 1
+    local rounds=${FUZZ_ROUNDS:-20000}
+    (cd build-asan && FUZZ_ROUNDS=$rounds ctest --output-on-failure \
+        -j "$jobs" -R fuzz --timeout 3000) >&2 || return 1
+    say "fuzz: $rounds mutations of each file"
+}
+
+kills_part() {
+    configure_build build-asan -DCMAKE_BUILD_TYPE=RelWithDebInfo \
+        -DKVR_SANITIZE=address || return 1
+    local points=${KVR_KILL_POINTS:-600}
+    (cd build-asan && KVR_KILL_POINTS=$points ctest --output-on-failure \
+        -R '^(journal|capture)$' --timeout 3000) >&2 || return 1
+    say "kills: $points places"
+}
+
+for part in ${*:-memcheck cppcheck tidy fuzz kills}; do
+    say "$part"
+    "${part}_part" || failed+=("$part")
+done
+if [ ${#failed[@]} -gt 0 ]; then
+    say "found something: ${failed[*]}"
+    exit 1
+fi
+say "all parts are clean"

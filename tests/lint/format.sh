@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# format.sh -- the layout is clang-format's, with .clang-format.
+# Versions differ in details; the one that decides is Debian 12's.
+# SPDX-License-Identifier: GPL-3.0-or-later
+. "$(dirname "$0")/lint.sh" "$1"
+decides=14
+
+tool=$(command -v clang-format-$decides || command -v clang-format || true)
+if [ -z "$tool" ] || ! "$tool" --version | grep -q "version $decides\."; then
+    echo "skipped: no clang-format $decides"
+    exit 77
+fi
+# shellcheck disable=SC2046
+"$tool" --dry-run $(sources .c .h) 2>&1 | grep -F 'code should be' |
+    sed 's/: warning:.*//' | sort -u -t: -k1,1 |
+    verdict "format: as clang-format lays it out"
