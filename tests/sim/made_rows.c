@@ -66,6 +66,8 @@ static double raw_weight(struct dice *dice, enum made_kind kind, uint32_t t,
 {
     const double u = dice_real(dice);
 
+    if (kind == MADE_FINE)
+        return 1 + floor(3 * u);
     if (kind == MADE_SINK)
         return i == 0 ? 1 + 0.5 * t : exp(9 * (u - 1)) / (1 + 0.1 * (t - i));
     if (kind == MADE_PEAKED)
