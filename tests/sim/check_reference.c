@@ -42,6 +42,8 @@ static void pick_shape(struct trial *x, enum made_kind kind, bool local)
 
     t->T = dice_below(d, 16) == 0 ? lengths[dice_below(d, 7)]
                                   : 2 + dice_below(d, 40);
+    if (kind == MADE_FINE) /* sums long enough to round */
+        t->T = 100 + dice_below(d, 50);
     t->n_layer = 1 + dice_below(d, t->T < 60 ? 3 : 2);
     t->n_kv_head = 1 + dice_below(d, t->T < 60 ? 3 : 2);
     t->n_head = g * t->n_kv_head;
@@ -58,7 +60,10 @@ static void pick_shape(struct trial *x, enum made_kind kind, bool local)
         made_cells(d, kind, t->n_layer, t->n_head, t->T, x->mask, t->span);
     t->cell = x->cell;
     matrix_rows_init(&x->rows, x->cell, t->n_layer, t->n_head, t->n_kv_head,
-                     t->T, t->P, kind == MADE_OFFGRID ? 0 : 0x1p-24);
+                     t->T, t->P,
+                     kind == MADE_OFFGRID ? 0
+                     : kind == MADE_FINE  ? 0x1p-30
+                                          : 0x1p-24);
     for (uint32_t l = 0; l < t->n_layer; l++) {
         x->rows.layer[l].mask = x->mask[l];
         x->rows.layer[l].span = t->span[l];
@@ -281,32 +286,32 @@ static void ask_all(struct trial *x)
 
     x->n_asked = 0;
     ask(x, REF_FULL, false, REF_MEAN);
-    strcpy(text_of(x), "full");
+    snprintf(text_of(x), 128, "full");
     ask(x, REF_WINDOW, false, REF_MEAN);
-    strcpy(text_of(x), "window");
+    snprintf(text_of(x), 128, "window");
     q = ask(x, REF_STREAMING, false, REF_MEAN);
     q->sinks = dice_below(&x->dice, x->room + 1);
     if (x->options.protect_last.tokens > 0)
         q->sinks = 0;
     snprintf(text_of(x), 128, "streaming-llm:sinks=%u", q->sinks);
     ask(x, REF_LRU, false, REF_MEAN);
-    strcpy(text_of(x), "lru");
+    snprintf(text_of(x), 128, "lru");
     for (uint32_t i = 0; i < 2; i++) {
         q = ask(x, REF_LFU, false, REF_MEAN);
         q->aging = i == 0 ? 0 : 1 + dice_below(&x->dice, 9);
         snprintf(text_of(x), 128, "lfu:aging=%u", q->aging);
     }
     ask(x, REF_TOVA, false, REF_MEAN);
-    strcpy(text_of(x), "tova");
+    snprintf(text_of(x), 128, "tova");
     q = ask(x, REF_TOVA, false, REF_MEAN);
     q->per_head = true;
-    strcpy(text_of(x), "tova:per-head=1");
+    snprintf(text_of(x), 128, "tova:per-head=1");
     ask(x, REF_GREEDY_FUTURE, true, REF_SUM);
-    strcpy(text_of(x), "greedy-future");
+    snprintf(text_of(x), 128, "greedy-future");
     ask(x, REF_BELADY, true, REF_MEAN);
-    strcpy(text_of(x), "belady");
+    snprintf(text_of(x), 128, "belady");
     ask(x, REF_TOPK, true, REF_SUM);
-    strcpy(text_of(x), "topk");
+    snprintf(text_of(x), 128, "topk");
     ask_h2o(x);
     ask_submodular(x);
 }
@@ -520,6 +525,14 @@ START_TEST(equal_where_everything_ties)
 }
 END_TEST
 
+/* Sums of f16 weights are exact in floats too; these round, so that the order
+ * of additions shows. */
+START_TEST(equal_on_rows_finer_than_a_float_sums)
+{
+    trials(MADE_FINE, 8, PLAIN);
+}
+END_TEST
+
 START_TEST(equal_under_overrides)
 {
     trials(MADE_TIES, 14, SINK | OVERRIDES);
@@ -553,6 +566,6 @@ END_TEST
 #endif
 
 KVR_SUITE("reference", equal_on_smooth_rows, equal_on_rows_with_a_sink,
-          equal_where_everything_ties, equal_under_overrides,
-          equal_in_window_and_chunk_layers,
+          equal_where_everything_ties, equal_on_rows_finer_than_a_float_sums,
+          equal_under_overrides, equal_in_window_and_chunk_layers,
           equal_when_values_weigh_the_loss OFF_GRID)
