@@ -255,32 +255,32 @@ static void ask_all(struct trial *x)
 
     x->n_asked = 0;
     ask(x, REF_FULL, false, REF_MEAN);
-    strcpy(text_of(x), "full");
+    snprintf(text_of(x), 128, "full");
     ask(x, REF_WINDOW, false, REF_MEAN);
-    strcpy(text_of(x), "window");
+    snprintf(text_of(x), 128, "window");
     q = ask(x, REF_STREAMING, false, REF_MEAN);
     q->sinks = dice_below(&x->dice, x->room + 1);
     if (x->options.protect_last.tokens > 0)
         q->sinks = 0;
     snprintf(text_of(x), 128, "streaming-llm:sinks=%u", q->sinks);
     ask(x, REF_LRU, false, REF_MEAN);
-    strcpy(text_of(x), "lru");
+    snprintf(text_of(x), 128, "lru");
     for (uint32_t i = 0; i < 2; i++) {
         q = ask(x, REF_LFU, false, REF_MEAN);
         q->aging = i == 0 ? 0 : 1 + dice_below(&x->dice, 9);
         snprintf(text_of(x), 128, "lfu:aging=%u", q->aging);
     }
     ask(x, REF_TOVA, false, REF_MEAN);
-    strcpy(text_of(x), "tova");
+    snprintf(text_of(x), 128, "tova");
     q = ask(x, REF_TOVA, false, REF_MEAN);
     q->per_head = true;
-    strcpy(text_of(x), "tova:per-head=1");
+    snprintf(text_of(x), 128, "tova:per-head=1");
     ask(x, REF_GREEDY_FUTURE, true, REF_SUM);
-    strcpy(text_of(x), "greedy-future");
+    snprintf(text_of(x), 128, "greedy-future");
     ask(x, REF_BELADY, true, REF_MEAN);
-    strcpy(text_of(x), "belady");
+    snprintf(text_of(x), 128, "belady");
     ask(x, REF_TOPK, true, REF_SUM);
-    strcpy(text_of(x), "topk");
+    snprintf(text_of(x), 128, "topk");
     ask_h2o(x);
     ask_submodular(x);
 }
