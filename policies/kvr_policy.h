@@ -112,10 +112,11 @@ struct kvr_view {
     const int32_t *accessed;  /* [n] -1 where row t accessed it, else 0 */
     const uint32_t *next_access; /* [n] next row after t that accesses it;
                                     UINT32_MAX: never */
-    const double *future_mass;   /* [n] recorded mass in rows after t */
-    const double *column_mass;   /* [n] recorded mass in all rows, mean of the
-                                    query heads */
-    const double *recorded;      /* [n] recorded row, summed over the heads */
+    /* Sums over the query heads, in units of the trace's weights: fit to be
+     * compared with each other. The first two are of what --loss counts. */
+    const double *future_mass;   /* [n] recorded loss in rows after t */
+    const double *recorded;      /* [n] recorded loss in row t */
+    const double *column_mass;   /* [n] recorded attention in all rows */
     double top_least; /* the B-th largest of recorded[0..n-2]; -1 if n-1 <= B */
     /* Uniform in 0..m-1, keyed by (seed, layer, head, step, index). */
     uint32_t (*below)(const struct kvr_view *view, uint32_t index,

@@ -101,6 +101,7 @@ struct unit {
     uint32_t protect_first, protect_last; /* union with the simulator's */
     uint32_t target, cap; /* shrink to target when more than cap are held */
     uint32_t first_cache, n_cache; /* in the layer */
+    uint32_t layer_number, head_number; /* in the model, for messages */
     uint32_t first_head, n_head;
     void *state;
     kvr_real *score;      /* [stride], update rules */

@@ -137,6 +137,20 @@ static void note_accesses(struct layer_work *w, uint32_t c, uint32_t t,
         bits[i / 64] |= (uint64_t)(w->accessed[i] & 1) << (i % 64);
 }
 
+/* Column sums are of the attention itself, whatever the loss. */
+static void note_columns(struct layer_work *w, uint32_t c, uint32_t t,
+                         uint32_t k)
+{
+    const struct facts *f = &w->facts[c];
+    double *column = w->future[c].column;
+
+    for (uint32_t h = 0; h < f->n_head; h++) {
+        const kvr_real *row = row_of(w, f->first_head + h, k);
+        for (uint32_t i = 0; i <= t; i++)
+            column[i] += (double)row[i] * (double)w->scale;
+    }
+}
+
 static void note_row(struct layer_work *w, uint32_t c, uint32_t t,
                      uint32_t k)
 {
@@ -148,10 +162,10 @@ static void note_row(struct layer_work *w, uint32_t c, uint32_t t,
     for (uint32_t h = 0; h < f->n_head; h++)
         plan->kernels->add_units(w->wide, loss_of(w, f->first_head + h, k),
                                  (double)w->scale, h == 0, wide);
-    for (uint32_t i = 0; i <= t; i++) {
-        u->column[i] += w->wide[i];
+    for (uint32_t i = 0; i <= t; i++)
         future_add(u, i, w->wide[i]);
-    }
+    if (plan->needs_column)
+        note_columns(w, c, t, k);
     if (plan->needs_next)
         note_accesses(w, c, t, k);
     if (plan->needs_optimum && t >= plan->P)

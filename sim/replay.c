@@ -25,6 +25,7 @@ struct own {
     struct list *lists;    /* [n_run][n_cache] */
     uint32_t *histograms;  /* [n_run][2][BINS]: all layers, global ones */
     uint32_t *numbers;     /* [n_layer] */
+    uint32_t *failed;      /* [n_run] layer whose error is kept: the first */
     uint32_t done;
     const struct plan *plan;
 };
@@ -105,7 +106,9 @@ static void add_spanning(struct kvr_sim *sim, const struct layer_work *w,
             result->row_missed[t] += u->row_missed[t] * w->unit_mass;
             result->row_recorded[t] += u->row_recorded[t] * w->unit_mass;
         }
-        if (u->status != KVR_OK && result->status == KVR_OK) {
+        if (u->status != KVR_OK && (result->status == KVR_OK ||
+                                    w->layer < own->failed[run])) {
+            own->failed[run] = w->layer;
             result->status = u->status;
             snprintf(result->error, sizeof result->error, "%s", u->error);
         }
@@ -263,8 +266,10 @@ static enum kvr_status make_sim(struct kvr_sim **out,
     own->lists = kvr_calloc(plan->n_run * n_cache, sizeof *own->lists);
     own->histograms = kvr_calloc(plan->n_run * 2 * BINS, sizeof(uint32_t));
     own->numbers = kvr_calloc(plan->n_layer, sizeof(uint32_t));
+    own->failed = kvr_calloc(plan->n_run, sizeof(uint32_t));
     sim->runs = kvr_calloc(plan->n_run, sizeof *sim->runs);
-    if (!own->lists || !own->histograms || !own->numbers || !sim->runs)
+    if (!own->lists || !own->histograms || !own->numbers || !own->failed ||
+        !sim->runs)
         return kvr_no_memory(err, "results", plan->n_run * n_cache);
     for (uint32_t l = 0; l < plan->n_layer; l++) {
         const struct kvr_layer_shape *shape =
@@ -304,6 +309,7 @@ void kvr_sim_free(struct kvr_sim *sim)
     free(own->lists);
     free(own->histograms);
     free(own->numbers);
+    free(own->failed);
     pthread_mutex_destroy(&own->lock);
     free(own);
     free(sim->runs);

@@ -164,6 +164,8 @@ enum kvr_status unit_init(struct unit *u, const struct layer_work *w,
         .first_cache = first_cache,
         .n_cache = n_cache,
         .first_head = first_cache * w->group,
+        .layer_number = w->shape->layer,
+        .head_number = first_cache,
         .n_head = n_cache * w->group,
         .setting = {.n_token = plan->T,
                     .prompt_len = plan->P,
@@ -176,6 +178,8 @@ enum kvr_status unit_init(struct unit *u, const struct layer_work *w,
                     .group_size = n_cache * w->group,
                     .arg = run->arg},
     };
+    if (w->shape->head_index != NULL) /* a selection of the model's heads */
+        u->head_number = w->shape->head_index[u->first_head] / w->group;
     if (policy->window != NULL)
         policy->window(&u->setting, &u->window);
     set_limits(u, plan);
@@ -212,8 +216,8 @@ static void fail(struct unit *u, uint32_t step, const char *what)
     u->status = KVR_ERR_POLICY;
     snprintf(u->error, sizeof u->error,
              "policy %s, budget %s, layer %u, kv head %u, step %u: %s",
-             u->run->policy->name, u->run->budget->spec, u->setting.layer,
-             u->first_cache, step, what);
+             u->run->policy->name, u->run->budget->spec, u->layer_number,
+             u->head_number, step, what);
 }
 
 static void set(struct unit *u, uint32_t position)
