@@ -104,7 +104,7 @@ enum kvr_layer_slot {
 };
 
 /* When a tensor is there. GGUF files do not say whether there are biases:
- * there all but KVR_ALWAYS may be absent. */
+ * those that the family does not always have may be absent there. */
 enum kvr_when {
     KVR_ALWAYS,
     KVR_OPTIONAL,
@@ -140,6 +140,7 @@ struct kvr_slot_shape {
 
 enum kvr_key_kind {
     KVR_KEY_U32,        /* into the config at offset */
+    KVR_KEY_COUNT,      /* likewise; 0: none */
     KVR_KEY_REAL,       /* likewise */
     KVR_KEY_BOOL,       /* likewise */
     KVR_KEY_ACTIVATION, /* likewise, by name */
@@ -171,7 +172,9 @@ struct kvr_family {
     bool hf_plus_one;     /* norm weights are stored as w of 1 + w */
     bool hf_in_out;       /* matrices are stored [in, out] */
     bool hf_per_head;     /* fused rows: q, k, v of head 0, then of head 1 */
-    bool gguf_paired;     /* rotary pairs are rows 2j, 2j + 1 of a head */
+    uint32_t gguf_wide_layers; /* the model of so many layers divides logits
+                                * by the root of hidden / n_head */
+    bool gguf_paired;          /* rotary pairs are rows 2j, 2j + 1 of a head */
 };
 
 extern const struct kvr_family kvr_families[];

@@ -96,6 +96,7 @@ static enum kvr_status read_key(struct kvr_model *model,
     }
     switch (key->kind) {
     case KVR_KEY_U32:
+    case KVR_KEY_COUNT:
         return read_u32(model, into, key->name, value, err);
     case KVR_KEY_REAL:
         if (!json_is_number(value))

@@ -7,56 +7,31 @@
 
 #include <string.h>
 
-#define AT(field) offsetof(struct kvr_config, field)
-#define END \
-    { \
-        NULL, KVR_KEY_INERT, 0, false \
-    }
-
 /* Sizes under the names that most families use. */
 #define SIZES \
-    {"hidden_size", KVR_KEY_U32, AT(hidden), true}, \
-        {"intermediate_size", KVR_KEY_U32, AT(n_ff), true}, \
-        {"num_hidden_layers", KVR_KEY_U32, AT(n_layer), true}, \
-        {"num_attention_heads", KVR_KEY_U32, AT(n_head), true}, \
-        {"vocab_size", KVR_KEY_U32, AT(n_vocab), true}, \
-        {"max_position_embeddings", KVR_KEY_U32, AT(n_context), false}, \
-    { \
-        "tie_word_embeddings", KVR_KEY_BOOL, AT(tied), false \
-    }
+    U32("hidden_size", hidden, true), U32("intermediate_size", n_ff, true), \
+        U32("num_hidden_layers", n_layer, true), \
+        U32("num_attention_heads", n_head, true), \
+        U32("vocab_size", n_vocab, true), \
+        U32("max_position_embeddings", n_context, false), \
+        BOOL("tie_word_embeddings", tied, false)
 #define GROUPED \
-    {"num_key_value_heads", KVR_KEY_U32, AT(n_kv_head), false}, \
-    { \
-        "head_dim", KVR_KEY_U32, AT(key_dim), false \
-    }
+    U32("num_key_value_heads", n_kv_head, false), \
+        U32("head_dim", key_dim, false)
 #define RMS \
-    {"rms_norm_eps", KVR_KEY_REAL, AT(norm_eps), false}, \
-    { \
-        "hidden_act", KVR_KEY_ACTIVATION, AT(activation), false \
-    }
+    REAL("rms_norm_eps", norm_eps, false), \
+        ACTIVATION("hidden_act", activation, false)
 /* See hf_rope.c. */
 #define ROTARY \
-    {"rope_theta", KVR_KEY_READ, 0, false}, \
-        {"rope_scaling", KVR_KEY_READ, 0, false}, \
-        {"rope_parameters", KVR_KEY_READ, 0, false}, \
-    { \
-        "partial_rotary_factor", KVR_KEY_REAL, AT(rope_part), false \
-    }
+    READ("rope_theta"), READ("rope_scaling"), READ("rope_parameters"), \
+        REAL("partial_rotary_factor", rope_part, false)
 #define ATTENTION_BIAS \
-    {"attention_bias", KVR_KEY_BOOL, AT(qkv_bias), false}, \
-    { \
-        "attention_bias", KVR_KEY_BOOL, AT(o_bias), false \
-    }
-#define WINDOW \
-    {"sliding_window", KVR_KEY_U32, AT(window), false}, \
-    { \
-        "layer_types", KVR_KEY_READ, 0, false \
-    }
+    BOOL("attention_bias", qkv_bias, false), \
+        BOOL("attention_bias", o_bias, false)
+#define WINDOW U32("sliding_window", window, false), READ("layer_types")
 #define QWEN_WINDOW \
-    WINDOW, {"use_sliding_window", KVR_KEY_BOOL, AT(use_window), false}, \
-    { \
-        "max_window_layers", KVR_KEY_READ, 0, false \
-    }
+    WINDOW, BOOL("use_sliding_window", use_window, false), \
+        READ("max_window_layers")
 
 const struct kvr_key kvr_hf_llama_keys[] = {
     SIZES,
@@ -64,8 +39,8 @@ const struct kvr_key kvr_hf_llama_keys[] = {
     RMS,
     ROTARY,
     ATTENTION_BIAS,
-    {"mlp_bias", KVR_KEY_BOOL, AT(mlp_bias), false},
-    {"layer_types", KVR_KEY_READ, 0, false},
+    BOOL("mlp_bias", mlp_bias, false),
+    READ("layer_types"),
     END,
 };
 
@@ -88,74 +63,72 @@ const struct kvr_key kvr_hf_phi3_keys[] = {
     ROTARY,
     WINDOW,
     /* of the longrope scaling, which is refused */
-    {"original_max_position_embeddings", KVR_KEY_INERT, 0, false},
-    {"attention_bias", KVR_KEY_FALSE, 0, false},
+    INERT("original_max_position_embeddings"),
+    ONLY_FALSE("attention_bias"),
     END,
 };
 
+/* hidden_act is older; hidden_activation counts. */
 #define GEMMA \
     SIZES, GROUPED, ROTARY, WINDOW, ATTENTION_BIAS, \
-        {"rms_norm_eps", KVR_KEY_REAL, AT(norm_eps), false}, \
-        {"hidden_activation", KVR_KEY_ACTIVATION, AT(activation), false}, \
-        {"hidden_act", KVR_KEY_INERT, 0, \
-         false}, /* hidden_activation counts */ \
-        {"query_pre_attn_scalar", KVR_KEY_REAL, AT(query_scalar), false}, \
-        {"attn_logit_softcapping", KVR_KEY_REAL, AT(softcap), false}, \
-        {"final_logit_softcapping", KVR_KEY_REAL, AT(logit_softcap), false}, \
-    { \
-        "use_bidirectional_attention", KVR_KEY_FALSE, 0, false \
-    }
+        REAL("rms_norm_eps", norm_eps, false), \
+        ACTIVATION("hidden_activation", activation, false), \
+        INERT("hidden_act"), \
+        REAL("query_pre_attn_scalar", query_scalar, false), \
+        REAL("attn_logit_softcapping", softcap, false), \
+        REAL("final_logit_softcapping", logit_softcap, false), \
+        ONLY_FALSE("use_bidirectional_attention")
 
 const struct kvr_key kvr_hf_gemma2_keys[] = {
     GEMMA,
-    {"cache_implementation", KVR_KEY_INERT, 0, false},
+    INERT("cache_implementation"),
     END,
 };
 
 const struct kvr_key kvr_hf_gemma3_keys[] = {
     GEMMA,
-    {"cache_implementation", KVR_KEY_INERT, 0, false},
-    {"rope_local_base_freq", KVR_KEY_REAL, AT(rope_local.base), false},
-    {"sliding_window_pattern", KVR_KEY_U32, AT(window_period), false},
-    {"_sliding_window_pattern", KVR_KEY_U32, AT(window_period), false},
+    INERT("cache_implementation"),
+    REAL("rope_local_base_freq", rope_local.base, false),
+    U32("sliding_window_pattern", window_period, false),
+    U32("_sliding_window_pattern", window_period, false),
     END,
 };
 
 const struct kvr_key kvr_hf_gpt2_keys[] = {
-    {"n_embd", KVR_KEY_U32, AT(hidden), true},
-    {"n_inner", KVR_KEY_U32, AT(n_ff), false},
-    {"n_layer", KVR_KEY_U32, AT(n_layer), true},
-    {"n_head", KVR_KEY_U32, AT(n_head), true},
-    {"n_positions", KVR_KEY_U32, AT(n_context), true},
-    {"n_ctx", KVR_KEY_INERT, 0, false}, /* the older n_positions */
-    {"vocab_size", KVR_KEY_U32, AT(n_vocab), true},
-    {"layer_norm_epsilon", KVR_KEY_REAL, AT(norm_eps), false},
-    {"activation_function", KVR_KEY_ACTIVATION, AT(activation), false},
-    {"tie_word_embeddings", KVR_KEY_BOOL, AT(tied), false},
-    {"scale_attn_weights", KVR_KEY_TRUE, 0, false},
-    {"scale_attn_by_inverse_layer_idx", KVR_KEY_FALSE, 0, false},
-    {"add_cross_attention", KVR_KEY_FALSE, 0, false},
+    U32("n_embd", hidden, true),
+    U32("n_inner", n_ff, false),
+    U32("n_layer", n_layer, true),
+    U32("n_head", n_head, true),
+    U32("n_positions", n_context, true),
+    INERT("n_ctx"), /* the older n_positions */
+    U32("vocab_size", n_vocab, true),
+    REAL("layer_norm_epsilon", norm_eps, false),
+    ACTIVATION("activation_function", activation, false),
+    BOOL("tie_word_embeddings", tied, false),
+    ONLY_TRUE("scale_attn_weights"),
+    ONLY_FALSE("scale_attn_by_inverse_layer_idx"),
+    ONLY_FALSE("add_cross_attention"),
     /* an order of f16 arithmetic; here all is f32 */
-    {"reorder_and_upcast_attn", KVR_KEY_INERT, 0, false},
+    INERT("reorder_and_upcast_attn"),
     END,
 };
 
 const struct kvr_key kvr_hf_opt_keys[] = {
-    {"hidden_size", KVR_KEY_U32, AT(hidden), true},
-    {"word_embed_proj_dim", KVR_KEY_READ, 0, false},
-    {"ffn_dim", KVR_KEY_U32, AT(n_ff), true},
-    {"num_hidden_layers", KVR_KEY_U32, AT(n_layer), true},
-    {"num_attention_heads", KVR_KEY_U32, AT(n_head), true},
-    {"vocab_size", KVR_KEY_U32, AT(n_vocab), true},
-    {"max_position_embeddings", KVR_KEY_U32, AT(n_context), true},
-    {"activation_function", KVR_KEY_ACTIVATION, AT(activation), false},
-    {"enable_bias", KVR_KEY_BOOL, AT(qkv_bias), false},
-    {"enable_bias", KVR_KEY_BOOL, AT(o_bias), false},
-    {"enable_bias", KVR_KEY_BOOL, AT(mlp_bias), false},
-    {"tie_word_embeddings", KVR_KEY_BOOL, AT(tied), false},
-    {"do_layer_norm_before", KVR_KEY_TRUE, 0, false},
-    {"layer_norm_elementwise_affine", KVR_KEY_TRUE, 0, false},
-    {"_remove_final_layer_norm", KVR_KEY_FALSE, 0, false},
+    U32("hidden_size", hidden, true),
+    READ("word_embed_proj_dim"),
+    U32("ffn_dim", n_ff, true),
+    U32("num_hidden_layers", n_layer, true),
+    U32("num_attention_heads", n_head, true),
+    U32("vocab_size", n_vocab, true),
+    U32("max_position_embeddings", n_context, true),
+    ACTIVATION("activation_function", activation, false),
+    BOOL("enable_bias", qkv_bias, false),
+    BOOL("enable_bias", o_bias, false),
+    BOOL("enable_bias", mlp_bias, false),
+    BOOL("tie_word_embeddings", tied, false),
+    ONLY_TRUE("do_layer_norm_before"),
+    ONLY_TRUE("layer_norm_elementwise_affine"),
+    ONLY_FALSE("_remove_final_layer_norm"),
     END,
 };
 
@@ -163,11 +136,11 @@ const struct kvr_key kvr_hf_neox_keys[] = {
     SIZES,
     ROTARY,
     ATTENTION_BIAS,
-    {"hidden_act", KVR_KEY_ACTIVATION, AT(activation), false},
-    {"layer_norm_eps", KVR_KEY_REAL, AT(norm_eps), false},
-    {"rotary_pct", KVR_KEY_REAL, AT(rope_part), false},
-    {"rotary_emb_base", KVR_KEY_READ, 0, false}, /* the older rope_theta */
-    {"use_parallel_residual", KVR_KEY_BOOL, AT(parallel), false},
+    ACTIVATION("hidden_act", activation, false),
+    REAL("layer_norm_eps", norm_eps, false),
+    REAL("rotary_pct", rope_part, false),
+    READ("rotary_emb_base"), /* the older rope_theta */
+    BOOL("use_parallel_residual", parallel, false),
     END,
 };
 

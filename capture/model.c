@@ -257,7 +257,8 @@ static enum kvr_status find_tensor(const struct kvr_stored **out,
         return KVR_OK;
     tensor = look_up(model, name);
     if (tensor == NULL &&
-        (slot->when == KVR_OPTIONAL || (!says && slot->when != KVR_ALWAYS)))
+        (slot->when == KVR_OPTIONAL ||
+         (!says && (slot->when == KVR_UNTIED || !wanted(model, slot)))))
         return KVR_OK;
     if (tensor == NULL)
         return kvr_fail(err, KVR_ERR_INPUT, "%s: tensor '%s' is missing",

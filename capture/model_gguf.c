@@ -11,31 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define AT(field) offsetof(struct kvr_config, field)
-
 enum { MAX_KEY = 128 };
-
-const struct kvr_key kvr_gguf_llama_keys[] = {
-    {"block_count", KVR_KEY_U32, AT(n_layer), true},
-    {"embedding_length", KVR_KEY_U32, AT(hidden), true},
-    {"feed_forward_length", KVR_KEY_U32, AT(n_ff), true},
-    {"attention.head_count", KVR_KEY_U32, AT(n_head), true},
-    {"attention.head_count_kv", KVR_KEY_U32, AT(n_kv_head), false},
-    {"attention.key_length", KVR_KEY_U32, AT(key_dim), false},
-    {"attention.value_length", KVR_KEY_U32, AT(value_dim), false},
-    {"rope.dimension_count", KVR_KEY_U32, AT(rope_dim), false},
-    {"vocab_size", KVR_KEY_U32, AT(n_vocab), false},
-    {"context_length", KVR_KEY_U32, AT(n_context), false},
-    {"rope.freq_base", KVR_KEY_REAL, AT(rope.base), false},
-    {"attention.layer_norm_rms_epsilon", KVR_KEY_REAL, AT(norm_eps), true},
-    {"rope.scaling.type", KVR_KEY_READ, 0, false},
-    {"rope.scaling.factor", KVR_KEY_READ, 0, false},
-    {"rope.scale_linear", KVR_KEY_READ, 0, false},
-    {"rope.scaling.original_context_length", KVR_KEY_INERT, 0, false},
-    {"rope.scaling.finetuned", KVR_KEY_INERT, 0, false},
-    {"tensor_data_layout", KVR_KEY_INERT, 0, false},
-    {NULL, KVR_KEY_INERT, 0, false},
-};
 
 /* "llama.block_count" */
 static void full_key(char out[MAX_KEY], const struct kvr_model *model,
@@ -77,7 +53,7 @@ static enum kvr_status read_key(struct kvr_model *model,
     enum kvr_status status = KVR_OK;
 
     full_key(name, model, key->name);
-    if (key->kind == KVR_KEY_U32)
+    if (key->kind == KVR_KEY_U32 || key->kind == KVR_KEY_COUNT)
         status = kvr_gguf_u32(into, &found, model->gguf, name, err);
     else if (key->kind == KVR_KEY_REAL)
         status = kvr_gguf_real(into, &found, model->gguf, name, err);
@@ -85,7 +61,11 @@ static enum kvr_status read_key(struct kvr_model *model,
         status = kvr_gguf_bool(into, &found, model->gguf, name, err);
     if (status == KVR_OK && key->required && !found)
         return kvr_fail(err, KVR_ERR_INPUT, "%s: has no %s", model->path, name);
-    if (status == KVR_OK && found && key->kind == KVR_KEY_U32 &&
+    if (status == KVR_OK && key->kind == KVR_KEY_COUNT &&
+        *(uint32_t *)into == 0)
+        return KVR_OK;
+    if (status == KVR_OK && found &&
+        (key->kind == KVR_KEY_U32 || key->kind == KVR_KEY_COUNT) &&
         (*(uint32_t *)into == 0 || *(uint32_t *)into > KVR_MAX_DIM))
         return kvr_fail(err, KVR_ERR_INPUT,
                         "%s: %s is %" PRIu32 ", expected 1 to %d", model->path,
@@ -191,6 +171,8 @@ static enum kvr_status read_config(struct kvr_model *model,
         status = read_key(model, key, err);
     if (status != KVR_OK || (status = refuse_unknown(model, err)) != KVR_OK)
         return status;
+    if (c->n_layer == model->family->gguf_wide_layers)
+        c->query_scalar = c->hidden / c->n_head;
     return c->rope.base > 0 ? read_scaling(model, err) : KVR_OK;
 }
 
