@@ -390,6 +390,27 @@ START_TEST(linear_scaling_slows_all_frequencies)
 }
 END_TEST
 
+/* Of 8 rotary dimensions and base 10000 the frequencies are 1, 0.1, 0.01 and
+ * 0.001. In 16 tokens they turn 2.546 times and less: the first lies between
+ * low 1 and high 4 and is mixed, the others are below and divided by 8. */
+START_TEST(llama3_scaling_mixes_between_the_bounds)
+{
+    struct kvr_model model;
+    struct kvr_error err = {0};
+    const double mix = (16 / (2 * 3.14159265358979) - 1) / 3;
+
+    make("llama_rope_llama3",
+         "{\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8.0,"
+         "\"low_freq_factor\":1.0,\"high_freq_factor\":4.0,"
+         "\"original_max_position_embeddings\":16}}");
+    must(kvr_model_init(&model, folder, &err));
+    ck_assert(fabs((double)model.inv_freq[0] - ((1 - mix) / 8 + mix)) < 1e-7);
+    ck_assert(fabs((double)model.inv_freq[1] - 0.1 / 8) < 1e-9);
+    ck_assert(fabs((double)model.inv_freq[3] - 0.001 / 8) < 1e-11);
+    kvr_model_fini(&model);
+}
+END_TEST
+
 /* Older checkpoints come from the bare model: "h.0..", with buffers. */
 START_TEST(names_may_lack_the_prefix)
 {
@@ -452,6 +473,7 @@ int main(void)
     tcase_add_loop_test(tc, old_and_new_styles_mean_the_same, 0, COUNT(same));
     tcase_add_test(tc, windows_follow_the_defaults);
     tcase_add_test(tc, linear_scaling_slows_all_frequencies);
+    tcase_add_test(tc, llama3_scaling_mixes_between_the_bounds);
     tcase_add_test(tc, names_may_lack_the_prefix);
     tcase_add_test(tc, positions_end_with_the_table);
     suite_add_tcase(suite, tc);
