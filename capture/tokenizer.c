@@ -127,6 +127,17 @@ static enum kvr_status add_tokens(struct kvr_tokenizer *t,
     return KVR_OK;
 }
 
+/* User-defined tokens may be in the merges too, spelt as they are. */
+static bool may_be_merged(const struct kvr_tokenizer *t, struct kvr_view text)
+{
+    if (t->kind == KVR_TOKENIZER_SPM)
+        return t->by_rank;
+    for (size_t i = 0; i < text.size; i++)
+        if (text.bytes[i] <= ' ' || text.bytes[i] > '~')
+            return false;
+    return true;
+}
+
 /* Maps from texts; the first of equal texts counts. */
 static enum kvr_status index_tokens(struct kvr_tokenizer *t,
                                     struct kvr_error *err)
@@ -143,9 +154,7 @@ static enum kvr_status index_tokens(struct kvr_tokenizer *t,
         if (is_special(t->types[i])) {
             (void)kvr_text_map_add(&t->special, t->texts[i], (int32_t)i);
             t->special_start[(uint8_t)t->texts[i].bytes[0]] = true;
-            /* such tokens may be made by merges too */
-            if (t->by_rank && t->kind == KVR_TOKENIZER_SPM &&
-                t->types[i] == KVR_TYPE_USER)
+            if (t->types[i] == KVR_TYPE_USER && may_be_merged(t, t->texts[i]))
                 (void)kvr_text_map_add(&t->map, t->texts[i], (int32_t)i);
         } else if (t->types[i] == KVR_TYPE_NORMAL) {
             (void)kvr_text_map_add(&t->map, t->texts[i], (int32_t)i);

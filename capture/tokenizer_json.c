@@ -153,11 +153,19 @@ static enum kvr_status read_added_token(struct reading *r, const json_t *token,
         kvr_json_text(json_object_get(token, "content"));
     const size_t id = (size_t)json_integer_value(json_object_get(token, "id"));
     const bool special = kvr_json_flag(token, "special", false);
+    const json_t *known =
+        json_object_get(json_object_get(r->model, "vocab"), text.bytes);
     char shown[KVR_VIEW_TEXT];
 
     if (text.size == 0)
         return kvr_fail(err, KVR_ERR_INPUT, "added token %zu has no content",
                         id);
+    if (known != NULL && (size_t)json_integer_value(known) != id)
+        return kvr_fail(err, KVR_ERR_INPUT,
+                        "added token '%s' has the id %zu, but the vocabulary "
+                        "has it as %" JSON_INTEGER_FORMAT,
+                        kvr_view_show(shown, text), id,
+                        json_integer_value(known));
     if (r->types[id] != KVR_TYPE_UNUSED &&
         kvr_view_compare(r->texts[id], text) != 0)
         return kvr_fail(err, KVR_ERR_INPUT,
