@@ -63,7 +63,7 @@ static const struct kvr_quant_row table[] = {
     {27, "I64", 1, 8, NULL},
     {28, "F64", 1, 8, NULL},
     {29, "IQ1_M", 256, 56, NULL},
-    {30, "BF16", 1, 2, expand_bf16},
+    {KVR_QUANT_BF16, "BF16", 1, 2, expand_bf16},
     {34, "TQ1_0", 256, 54, NULL},
     {35, "TQ2_0", 256, 66, NULL},
     {39, "MXFP4", 32, 17, NULL},
