@@ -12,14 +12,12 @@
 
 enum { BUCKETS = 256, WAYS = 4 };
 
-const kvr_real *row_of(const struct layer_work *w, uint32_t head,
-                       uint32_t row)
+const kvr_real *row_of(const struct layer_work *w, uint32_t head, uint32_t row)
 {
     return w->rows + ((size_t)head * TILE + row) * w->plan->stride;
 }
 
-const kvr_real *loss_of(const struct layer_work *w, uint32_t head,
-                        uint32_t row)
+const kvr_real *loss_of(const struct layer_work *w, uint32_t head, uint32_t row)
 {
     return w->loss + ((size_t)head * TILE + row) * w->plan->stride;
 }
@@ -57,12 +55,11 @@ enum kvr_status facts_init(struct facts *f, const struct plan *plan,
     f->head_top = kvr_aligned_calloc(STRIP * nb, sizeof(double));
     f->over = kvr_aligned_calloc(bits, sizeof(uint64_t));
     f->at_least = kvr_aligned_calloc(bits, sizeof(uint64_t));
-    f->accessed = kvr_aligned_calloc((size_t)STRIP * plan->words,
-                                     sizeof(uint64_t));
+    f->accessed =
+        kvr_aligned_calloc((size_t)STRIP * plan->words, sizeof(uint64_t));
     f->n_accessed = kvr_aligned_calloc(STRIP, sizeof(uint32_t));
-    bool ok = f->summed && f->total && f->sink && f->sum &&
-              f->newest && f->top &&
-              f->least && f->head_top && f->over && f->at_least &&
+    bool ok = f->summed && f->total && f->sink && f->sum && f->newest &&
+              f->top && f->least && f->head_top && f->over && f->at_least &&
               f->accessed && f->n_accessed;
     if (plan->needs_next) {
         f->next_access =
@@ -141,10 +138,10 @@ static void sort_bucket(double *v, uint32_t n)
 /* Values of a row grouped by bucket, heaviest bucket first. Budgets are cut in
  * rising order, so that the mass before a cut is added once. */
 struct buckets {
-    double *value;   /* grouped */
+    double *value; /* grouped */
     uint32_t start[BUCKETS + 1];
     uint64_t sorted[BUCKETS / 64];
-    double mass;     /* of value[0..done) */
+    double mass;       /* of value[0..done) */
     uint32_t done, at; /* at: bucket that holds place `done` */
 };
 
@@ -185,8 +182,7 @@ static void add_up_to(struct buckets *g, uint32_t end)
 }
 
 /* Mass and least of the `count` heaviest; count not below the last one's. */
-static double cut(struct buckets *g, uint32_t n, uint32_t count,
-                  double *least)
+static double cut(struct buckets *g, uint32_t n, uint32_t count, double *least)
 {
     if (count >= n) {
         add_up_to(g, n);
@@ -205,8 +201,8 @@ static double cut(struct buckets *g, uint32_t n, uint32_t count,
     return g->mass;
 }
 
-double heaviest(const double *value, uint32_t n, uint32_t count,
-                double *least, struct layer_work *w)
+double heaviest(const double *value, uint32_t n, uint32_t count, double *least,
+                struct layer_work *w)
 {
     struct buckets g;
 
@@ -227,13 +223,12 @@ static void fill_tops(struct layer_work *w, struct facts *f, uint32_t r,
     group(&g, f->summed + r * plan->stride, t, scratch, w->bucket);
     for (size_t i = 0; i < nb; i++) {
         const size_t b = plan->rising[i];
-        f->top[r * nb + b] = cut(&g, t, plan->options->budgets[b].tokens,
-                                 &f->least[r * nb + b]);
+        f->top[r * nb + b] =
+            cut(&g, t, plan->options->budgets[b].tokens, &f->least[r * nb + b]);
         f->head_top[r * nb + b] = f->n_head == 1 ? f->top[r * nb + b] : 0;
     }
     for (uint32_t h = 0; f->n_head > 1 && h < f->n_head; h++) {
-        plan->kernels->add_units(w->wide,
-                                 loss_of(w, f->first_head + h, k),
+        plan->kernels->add_units(w->wide, loss_of(w, f->first_head + h, k),
                                  (double)w->scale, 1, (t + 64) / 64 * 64);
         group(&g, w->wide, t, scratch, w->bucket);
         for (size_t i = 0; i < nb; i++) {
@@ -256,8 +251,7 @@ static void fill_bits(struct layer_work *w, struct facts *f, uint32_t r,
         uint64_t *over = f->over + (r * nb + b) * plan->words;
         uint64_t *at_least = f->at_least + (r * nb + b) * plan->words;
         const double least = f->least[r * nb + b];
-        plan->kernels->bits_above(over, summed, least, 0,
-                                  (t + 64) / 64 * 64);
+        plan->kernels->bits_above(over, summed, least, 0, (t + 64) / 64 * 64);
         plan->kernels->bits_above(at_least, summed, least, 1,
                                   (t + 64) / 64 * 64);
         over[t / 64] &= newest - 1;
@@ -281,8 +275,7 @@ static kvr_real ranked_least(const struct kvr_access *access,
     if (access->kind == KVR_ACCESS_RELMAX)
         return (kvr_real)(access->x * (double)sorted[0]);
     if (access->kind == KVR_ACCESS_TOPM)
-        return access->x >= n ? sorted[n - 1]
-                              : sorted[(uint32_t)access->x - 1];
+        return access->x >= n ? sorted[n - 1] : sorted[(uint32_t)access->x - 1];
     for (uint32_t i = 0; i < n; i++)
         total += (double)sorted[i];
     for (uint32_t i = 0; i < n; i++) {
@@ -293,10 +286,9 @@ static kvr_real ranked_least(const struct kvr_access *access,
     return sorted[n - 1];
 }
 
-kvr_real access_least(const struct kvr_access *access,
-                      const kvr_real *weight, const int32_t *resident,
-                      uint32_t n, uint32_t n_visible, kvr_real *sorted,
-                      int *inclusive)
+kvr_real access_least(const struct kvr_access *access, const kvr_real *weight,
+                      const int32_t *resident, uint32_t n, uint32_t n_visible,
+                      kvr_real *sorted, int *inclusive)
 {
     uint32_t count = 0;
 
@@ -332,8 +324,8 @@ static void fill_accesses(struct layer_work *w, struct facts *f, uint32_t r,
     }
     plan->kernels->weigh(w->weight, w->row, w->by, f->n_head,
                          (kvr_real)1 / (kvr_real)f->n_head, wide);
-    const kvr_real least = access_least(&o->access, w->weight, NULL, n, n,
-                                        w->sorted, &inclusive);
+    const kvr_real least =
+        access_least(&o->access, w->weight, NULL, n, n, w->sorted, &inclusive);
     plan->kernels->above(w->accessed, w->weight, least, inclusive, wide);
     const uint32_t end =
         o->hit_prompt_only && plan->P < t ? plan->P : t; /* past tokens */
@@ -351,8 +343,8 @@ static void fill_accesses(struct layer_work *w, struct facts *f, uint32_t r,
 }
 
 /* What is still to come after row t. */
-static void fill_future(struct layer_work *w, struct facts *f,
-                        struct future *u, uint32_t r, uint32_t t)
+static void fill_future(struct layer_work *w, struct facts *f, struct future *u,
+                        uint32_t r, uint32_t t)
 {
     const struct plan *plan = w->plan;
     const double *summed = f->summed + r * plan->stride;
@@ -402,8 +394,7 @@ static enum kvr_status fill_sums(struct layer_work *w, struct facts *f,
                             w->shape->layer, head, t, (double)sum);
         f->sink[r * f->n_head + h] =
             w->sink == NULL ? 0
-                            : rint((double)w->sink[(size_t)head * plan->T +
-                                                   t] *
+                            : rint((double)w->sink[(size_t)head * plan->T + t] *
                                    (double)w->scale);
         f->total[r * f->n_head + h] = total;
     }
@@ -411,9 +402,8 @@ static enum kvr_status fill_sums(struct layer_work *w, struct facts *f,
     return KVR_OK;
 }
 
-enum kvr_status facts_fill(struct layer_work *w, uint32_t cache,
-                           uint32_t step, uint32_t k, uint32_t n,
-                           struct kvr_error *err)
+enum kvr_status facts_fill(struct layer_work *w, uint32_t cache, uint32_t step,
+                           uint32_t k, uint32_t n, struct kvr_error *err)
 {
     const struct plan *plan = w->plan;
     struct facts *f = &w->facts[cache];

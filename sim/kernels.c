@@ -128,9 +128,8 @@ KVR_INLINE void weigh_max(kvr_real *out, const kvr_real *const *row,
 }
 
 /* A second pass finds the oldest of the lowest: no branch to mispredict. */
-KVR_INLINE struct lowest lowest(const kvr_real *score,
-                                const int32_t *resident, uint32_t first,
-                                uint32_t end)
+KVR_INLINE struct lowest lowest(const kvr_real *score, const int32_t *resident,
+                                uint32_t first, uint32_t end)
 {
     const int32_t from = (int32_t)first, to = (int32_t)end;
     int32_t oldest = INT32_MAX, n = 0;
@@ -153,8 +152,8 @@ KVR_INLINE struct lowest lowest(const kvr_real *score,
 
 KVR_INLINE struct lowest lowest_second(const kvr_real *score, kvr_real low,
                                        const kvr_real *second,
-                                       const int32_t *resident,
-                                       uint32_t first, uint32_t end)
+                                       const int32_t *resident, uint32_t first,
+                                       uint32_t end)
 {
     const int32_t from = (int32_t)first, to = (int32_t)end;
     int32_t oldest = INT32_MAX, n = 0;
@@ -226,8 +225,7 @@ KVR_INLINE struct overlap overlap(const uint64_t *over,
 
 /* 64 comparisons as one word. */
 #if defined(__x86_64__)
-KVR_INLINE uint64_t compare64(const double *value, double least,
-                              int inclusive)
+KVR_INLINE uint64_t compare64(const double *value, double least, int inclusive)
 {
     const __m128d at = _mm_set1_pd(least);
     uint64_t word = 0;
@@ -241,8 +239,7 @@ KVR_INLINE uint64_t compare64(const double *value, double least,
     return word;
 }
 #else
-KVR_INLINE uint64_t compare64(const double *value, double least,
-                              int inclusive)
+KVR_INLINE uint64_t compare64(const double *value, double least, int inclusive)
 {
     uint64_t word = 0;
 
@@ -279,9 +276,9 @@ KVR_INLINE void bits_above(uint64_t *out, const double *value, double least,
     { \
         weigh_max(out, row, by, n_row, n); \
     } \
-    target static struct lowest lowest_##suffix( \
-        const kvr_real *score, const int32_t *resident, uint32_t first, \
-        uint32_t end) \
+    target static struct lowest lowest_##suffix(const kvr_real *score, \
+                                                const int32_t *resident, \
+                                                uint32_t first, uint32_t end) \
     { \
         return lowest(score, resident, first, end); \
     } \
@@ -298,8 +295,7 @@ KVR_INLINE void bits_above(uint64_t *out, const double *value, double least,
         above(out, weight, least, inclusive, n); \
     } \
     target static void add_units_##suffix(double *out, const kvr_real *row, \
-                                          double scale, int anew, \
-                                          uint32_t n) \
+                                          double scale, int anew, uint32_t n) \
     { \
         add_units(out, row, scale, anew, n); \
     } \
@@ -310,8 +306,7 @@ KVR_INLINE void bits_above(uint64_t *out, const double *value, double least,
     { \
         return overlap(over, at_least, accessed, resident, gone, words); \
     } \
-    target static void bits_above_##suffix(uint64_t *out, \
-                                           const double *value, \
+    target static void bits_above_##suffix(uint64_t *out, const double *value, \
                                            double least, int inclusive, \
                                            uint32_t n) \
     { \
@@ -324,9 +319,9 @@ KVR__KERNELS(KVR_TARGET_AVX512, avx512)
 
 #define KVR__TABLE(suffix) \
     { \
-        mass_##suffix, weigh_##suffix, weigh_max_##suffix, \
-            lowest_##suffix, lowest_second_##suffix, above_##suffix, \
-            add_units_##suffix, overlap_##suffix, bits_above_##suffix \
+        mass_##suffix, weigh_##suffix, weigh_max_##suffix, lowest_##suffix, \
+            lowest_second_##suffix, above_##suffix, add_units_##suffix, \
+            overlap_##suffix, bits_above_##suffix \
     }
 
 static const struct kernels tables[KVR_N_ISA] = {

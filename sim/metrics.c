@@ -71,8 +71,8 @@ static void count_wanted(struct unit *u, uint32_t c, struct layer_work *w,
     const uint32_t wanted = min_u32(u->run->budget->tokens, t);
     struct kvr_tally *tally = &u->tally[c];
     const struct overlap n = plan->kernels->overlap(
-        over, at_least, f->accessed + (size_t)r * plan->words, u->bits,
-        w->gone, words);
+        over, at_least, f->accessed + (size_t)r * plan->words, u->bits, w->gone,
+        words);
 
     tally->hits += n.accessed;
     tally->wanted += wanted;
@@ -116,15 +116,13 @@ static void count_bounds(struct unit *u, struct kvr_tally *tally,
     const uint32_t budget = u->setting.budget;
 
     if (budget != u->run->budget->tokens)
-        top = heaviest(f->summed + r * w->plan->stride, t, budget, &least,
-                       w);
+        top = heaviest(f->summed + r * w->plan->stride, t, budget, &least, w);
     tally->topk_b += row_mass - newest - top;
     tally->head_bound += row_mass - newest - head_top;
     if (visible >= t)
         return; /* everything is there: nothing need be lost */
     if (visible != budget)
-        top = heaviest(f->summed + r * w->plan->stride, t, visible, &least,
-                       w);
+        top = heaviest(f->summed + r * w->plan->stride, t, visible, &least, w);
     tally->topk += row_mass - newest - top;
 }
 
@@ -206,6 +204,7 @@ void unit_count(struct unit *u, struct layer_work *w, uint32_t c, uint32_t t,
         tally->peak = u->n_resident;
     if (u->steps != NULL)
         u->steps[(size_t)c * u->n_m + at] = (struct kvr_step_row){
-            .step = t, .visible = u->n_resident,
+            .step = t,
+            .visible = u->n_resident,
             .miss = recorded > 0 ? (row_mass - sum) / recorded : 0};
 }

@@ -69,12 +69,9 @@ enum kvr_status percentiles(struct kvr_percentiles *out, const double *m,
                   sizeof *work->sorted))
         return kvr_no_memory(err, "percentiles", n * sizeof *work->sorted);
     histogram_add(histogram, m, n);
-    out->p50 =
-        select_rank(m, n, rank_of(0.50, n), histogram, work->sorted);
-    out->p95 =
-        select_rank(m, n, rank_of(0.95, n), histogram, work->sorted);
-    out->p99 =
-        select_rank(m, n, rank_of(0.99, n), histogram, work->sorted);
+    out->p50 = select_rank(m, n, rank_of(0.50, n), histogram, work->sorted);
+    out->p95 = select_rank(m, n, rank_of(0.95, n), histogram, work->sorted);
+    out->p99 = select_rank(m, n, rank_of(0.99, n), histogram, work->sorted);
     out->max = 0;
     for (size_t i = 0; i < n; i++)
         out->max = m[i] > out->max ? m[i] : out->max;
@@ -166,17 +163,16 @@ static void running_sums(double *missed, double *recorded,
 }
 
 /* Share of missed mass in one resample of circular blocks. */
-static double resample(const double *missed, const double *recorded,
-                       uint32_t n, const struct kvr_random *stream,
-                       uint32_t replicate)
+static double resample(const double *missed, const double *recorded, uint32_t n,
+                       const struct kvr_random *stream, uint32_t replicate)
 {
     const uint32_t blocks = (n + BOOT_BLOCK - 1) / BOOT_BLOCK;
     double lost = 0, all = 0;
 
     for (uint32_t b = 0; b < blocks; b++) {
         const uint32_t start = kvr_random_below(stream, b, replicate, 0, n);
-        const uint32_t length = b + 1 < blocks ? BOOT_BLOCK
-                                               : n - b * BOOT_BLOCK;
+        const uint32_t length =
+            b + 1 < blocks ? BOOT_BLOCK : n - b * BOOT_BLOCK;
         lost += missed[start + length] - missed[start];
         all += recorded[start + length] - recorded[start];
     }

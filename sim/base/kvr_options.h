@@ -40,12 +40,12 @@ struct kvr_option {
     const char *name; /* without the dashes; NULL ends a list */
     char letter;      /* "-q", or 0 */
     enum kvr_option_type type;
-    size_t offset;    /* into the struct that receives the value */
+    size_t offset;        /* into the struct that receives the value */
     const char *argument; /* its name in the usage: "FILE" */
     const char *help;
-    double min, max;      /* for U32 and REAL; both 0: any */
-    const char *choices;  /* for CHOICE, and MAYBE */
-    size_t given;     /* offset of a bool set when it was given; 0: none */
+    double min, max;     /* for U32 and REAL; both 0: any */
+    const char *choices; /* for CHOICE and MAYBE */
+    size_t given;        /* offset of a bool set when it was given; 0: none */
 };
 
 /* Parses argv[0..argc) (the command's name already taken off). Options and

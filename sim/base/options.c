@@ -31,8 +31,7 @@ static enum kvr_status bad(const struct kvr_option *o, const char *expected,
 
 static bool in_range(const struct kvr_option *o, double value)
 {
-    return (o->min == 0 && o->max == 0) ||
-           (value >= o->min && value <= o->max);
+    return (o->min == 0 && o->max == 0) || (value >= o->min && value <= o->max);
 }
 
 static enum kvr_status out_of_range(const struct kvr_option *o,
