@@ -324,6 +324,21 @@ static enum kvr_status check_tie(const struct kvr_model *model,
                     model->path, slot->hf);
 }
 
+/* What is not there is said before any shape is looked at. */
+static enum kvr_status refuse_missing(const struct kvr_model *model,
+                                      struct kvr_error *err)
+{
+    for (int s = 0; s < KVR_N_MODEL_SLOT; s++) {
+        const struct kvr_slot *slot = &model->family->model_slots[s];
+        const char *name = slot_name(model, slot);
+        if (name != NULL && slot->when == KVR_ALWAYS &&
+            look_up(model, name) == NULL)
+            return kvr_fail(err, KVR_ERR_INPUT, "%s: tensor '%s' is missing",
+                            model->path, name);
+    }
+    return KVR_OK;
+}
+
 static enum kvr_status find_tensors(struct kvr_model *model,
                                     struct kvr_error *err)
 {
@@ -331,6 +346,7 @@ static enum kvr_status find_tensors(struct kvr_model *model,
     enum kvr_status status = KVR_OK;
 
     qsort(model->stored, model->n_stored, sizeof *model->stored, by_name);
+    status = refuse_missing(model, err);
     for (int s = 0; s < KVR_N_MODEL_SLOT && status == KVR_OK; s++) {
         const char *name = slot_name(model, &family->model_slots[s]);
         if (name != NULL)

@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The types that can be expanded; kvr_quant_row names the others. */
+/* Those that code asks for; the table has the others. */
 enum kvr_quant {
     KVR_QUANT_F32 = 0,
     KVR_QUANT_F16 = 1,

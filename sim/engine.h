@@ -14,7 +14,7 @@
 
 enum {
     TILE = KVR_TILE_ROWS, /* rows read at once */
-    STRIP = 16,           /* rows that stay in the cache while units pass */
+    STRIP = 32,           /* rows that stay in the cache while units pass */
     BINS = 4096,          /* of the histogram of m */
 };
 
@@ -250,6 +250,11 @@ enum kvr_status sim_keep_lists(struct kvr_sim *sim, struct unit *u, uint32_t c,
                                struct kvr_error *err);
 void sim_add_layer(struct kvr_sim *sim, const struct layer_work *w, size_t run,
                    uint32_t index, const uint32_t histogram[BINS]);
+
+/* The starts of an interval's blocks, made once for a seed by `make`. */
+const uint32_t *
+sim_starts(const struct kvr_sim *sim, uint64_t seed, uint32_t blocks,
+           uint32_t *(*make)(uint32_t n, uint32_t blocks, uint64_t seed));
 
 /* layer.c: one layer from its first tile to its results. */
 enum kvr_status layer_replay(const struct plan *plan, uint32_t index,

@@ -56,6 +56,12 @@ struct kernels {
     /* out[i] = (anew ? 0 : out[i]) + row[i] * scale: whole units. */
     void (*add_units)(double *out, const kvr_real *row, double scale, int anew,
                       uint32_t n);
+    /* Sum of the values in [low, high): in units exact, so in any order. */
+    double (*range_sum)(const double *value, double low, double high,
+                        uint32_t n);
+    /* Puts these values into out[], in order; how many. */
+    uint32_t (*range_values)(double *out, const double *value, double low,
+                             double high, uint32_t n);
     /* Counts `words` words of sets, and leaves in gone[] what is over but not
      * resident. */
     struct overlap (*overlap)(const uint64_t *over, const uint64_t *at_least,

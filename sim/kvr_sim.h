@@ -221,7 +221,7 @@ void kvr_tally_add(struct kvr_tally *a, const struct kvr_tally *b);
 
 /* 95 % interval of a run's miss mass over this text: circular blocks of 32
  * rows, the same in all heads (2000 resamples). Or of the difference between
- * two runs of one sim, paired, if `other` is not NULL. */
+ * two runs of one sim, paired, if `other` is not NULL. Not thread-safe. */
 void kvr_sim_interval(double out[2], const struct kvr_sim *sim,
                       const struct kvr_run_result *run,
                       const struct kvr_run_result *other, uint64_t seed);

@@ -128,8 +128,7 @@ static void count_bounds(struct unit *u, struct kvr_tally *tally,
 
 /* A sink outside the tokens is always visible: it is recorded, not missed. */
 static void count_head(struct unit *u, struct kvr_tally *tally, uint32_t h,
-                       uint32_t t, uint32_t at, double row_mass, double sink,
-                       double kept)
+                       uint32_t at, double row_mass, double sink, double kept)
 {
     const double recorded = row_mass + sink;
     double missed = row_mass - kept;
@@ -142,8 +141,6 @@ static void count_head(struct unit *u, struct kvr_tally *tally, uint32_t h,
     tally->recorded += recorded;
     u->head_missed[h] += missed;
     u->head_recorded[h] += recorded;
-    u->row_missed[t] += missed;
-    u->row_recorded[t] += recorded;
     if (kept <= 0)
         tally->blind_rows++;
     if (m < 1) {
@@ -192,8 +189,14 @@ void unit_count(struct unit *u, struct layer_work *w, uint32_t c, uint32_t t,
         return;
     const uint32_t at = t - plan->score_first;
     for (uint32_t h = 0; h < f->n_head; h++)
-        count_head(u, tally, head + h, t, at, f->total[r * f->n_head + h],
+        count_head(u, tally, head + h, at, f->total[r * f->n_head + h],
                    f->sink[r * f->n_head + h], kept[h]);
+    /* A set that all caches share is replayed whole, also for a few heads. */
+    if (plan->options->heads == NULL ||
+        plan->options->heads[u->first_cache + c]) {
+        u->row_missed[t] += row_mass - sum;
+        u->row_recorded[t] += recorded;
+    }
     count_recall(u, tally, w, f, r, sum);
     count_wanted(u, c, w, f, t, r);
     count_bounds(u, tally, w, f, t, r, row_mass);

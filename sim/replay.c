@@ -26,6 +26,8 @@ struct own {
     uint32_t *histograms; /* [n_run][2][BINS]: all layers, global ones */
     uint32_t *numbers;    /* [n_layer] */
     uint32_t *failed;     /* [n_run] layer whose error is kept: the first */
+    uint32_t *starts;     /* of intervals' blocks; NULL: not asked yet */
+    uint64_t starts_seed;
     uint32_t done;
     const struct plan *plan;
 };
@@ -75,6 +77,21 @@ const struct kvr_step_row *kvr_sim_steps(const struct kvr_sim *sim, size_t run,
 
     *n = l->n_step;
     return l->steps;
+}
+
+const uint32_t *
+sim_starts(const struct kvr_sim *sim, uint64_t seed, uint32_t blocks,
+           uint32_t *(*make)(uint32_t n, uint32_t blocks, uint64_t seed))
+{
+    struct own *own = own_of(sim);
+
+    if (own->starts == NULL || own->starts_seed != seed) {
+        free(own->starts);
+        own->starts =
+            make(sim->score_last - sim->score_first + 1, blocks, seed);
+        own->starts_seed = seed;
+    }
+    return own->starts;
 }
 
 static bool is_global(const struct kvr_layer_shape *shape)
@@ -301,6 +318,7 @@ void kvr_sim_free(struct kvr_sim *sim)
     free(own->lists);
     free(own->histograms);
     free(own->numbers);
+    free(own->starts);
     free(own->failed);
     pthread_mutex_destroy(&own->lock);
     free(own);

@@ -12,5 +12,6 @@ if [ -z "$tool" ] || ! "$tool" --version | grep -q "version $decides\."; then
 fi
 # shellcheck disable=SC2046
 "$tool" --dry-run $(sources .c .h) 2>&1 |
-    awk -F: '/code should be/ && !seen[$1]++ { print $1 ":" $2 ": not as clang-format lays it out" }' |
+    awk -F: '/code should be/ && !seen[$1]++ {
+        print $1 ":" $2 ": not as clang-format lays it out" }' |
     verdict "format: as clang-format lays it out"
