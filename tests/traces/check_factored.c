@@ -70,8 +70,7 @@ static double farthest(const struct made *m, const char *path)
                 must(kvr_trace_read_rows(trace, l, h, row, 1, got, t, scratch,
                                          &err));
                 for (uint32_t i = 0; i < t; i++)
-                    most = fmax(most,
-                                fabs((double)got[i] - (double)want[i]));
+                    most = fmax(most, fabs((double)got[i] - (double)want[i]));
             }
     kvr_trace_scratch_free(scratch);
     kvr_trace_close(trace);
@@ -177,9 +176,8 @@ static void expect_vectors(const struct made *m, struct kvr_trace *trace,
                 must(kvr_trace_read_vectors(trace, l, (enum kvr_vector)kind, h,
                                             0, STEPS, got, scratch, &err));
                 for (uint32_t i = 0; i < STEPS * DIM; i++) {
-                    const bool wide =
-                        m->vector_dtype == KVR_F32 ||
-                        (kind == KVR_KEY && i / DIM >= f16_rows);
+                    const bool wide = m->vector_dtype == KVR_F32 ||
+                                      (kind == KVR_KEY && i / DIM >= f16_rows);
                     made_vector(m, l, (enum kvr_vector)kind, h, i / DIM, want);
                     const float x = want[i % DIM];
                     ck_assert(got[i] ==
@@ -310,15 +308,15 @@ static void cut_everywhere(const struct made *m, uint32_t n)
     leave_journal(m, "w.kvt.h5");
     shorter.t_max = m->t;
     for (uint32_t i = 0; i < n; i++) {
-        size_t cut = closed_at[PROMPT] +
-                     kvr_random_below(&stream, i, 0, 0,
-                                      (uint32_t)(closed_at[STEPS] -
-                                                 closed_at[PROMPT]));
+        size_t cut =
+            closed_at[PROMPT] +
+            kvr_random_below(&stream, i, 0, 0,
+                             (uint32_t)(closed_at[STEPS] - closed_at[PROMPT]));
         if (i < 6)
             cut = closed_at[PROMPT + i / 3 * 40] - 1 + i % 3;
         const uint32_t steps = steps_before(cut);
-        ck_assert(made_copy(made_path("cut.part"), made_path("w.kvt.h5.part"),
-                            cut));
+        ck_assert(
+            made_copy(made_path("cut.part"), made_path("w.kvt.h5.part"), cut));
         if (steps == 0) {
             must_fail(kvr_trace_repair(made_path("cut.part"),
                                        made_path("cut.kvt.h5"), true, &err),
@@ -367,7 +365,8 @@ START_TEST(a_flipped_bit_of_a_key_shows)
     must(made_write(&m, made_path("k.kvt.h5"), true, &err));
     const size_t size = made_size(made_path("k.kvt.h5"));
     for (uint32_t i = 0; i < 40; i++) {
-        ck_assert(made_copy(made_path("f.kvt.h5"), made_path("k.kvt.h5"), size));
+        ck_assert(
+            made_copy(made_path("f.kvt.h5"), made_path("k.kvt.h5"), size));
         ck_assert(made_flip(made_path("f.kvt.h5"), size / 41 * (i + 1),
                             (uint8_t)(1u << i % 8)));
         if (kvr_trace_check(&report, made_path("f.kvt.h5"), 1, &err) !=
@@ -420,13 +419,13 @@ START_TEST(half_a_pair_is_refused)
     must(made_open(&writer, &m, made_path("h.kvt.h5"), true, &err));
     must_fail(kvr_writer_rows(writer, 0, 0, 0, 1, bad, 1, &err), KVR_ERR_INPUT,
               "there is none");
-    must_fail(kvr_writer_vectors(writer, 0, KVR_VALUE, 0, 1, bad, 2 * DIM,
-                                 &err),
-              KVR_ERR_INPUT, "no dataset 'value'");
+    must_fail(
+        kvr_writer_vectors(writer, 0, KVR_VALUE, 0, 1, bad, 2 * DIM, &err),
+        KVR_ERR_INPUT, "no dataset 'value'");
     bad[3] = NAN;
-    must_fail(kvr_writer_vectors(writer, 0, KVR_QUERY, 0, 1, bad, 4 * DIM,
-                                 &err),
-              KVR_ERR_INPUT, "not finite");
+    must_fail(
+        kvr_writer_vectors(writer, 0, KVR_QUERY, 0, 1, bad, 4 * DIM, &err),
+        KVR_ERR_INPUT, "not finite");
     bad[3] = 0;
     must(kvr_writer_vectors(writer, 0, KVR_QUERY, 0, 1, bad, 4 * DIM, &err));
     must_fail(kvr_writer_commit(writer, 1, &err), KVR_ERR_INPUT, "has 0 rows");

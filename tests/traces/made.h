@@ -21,7 +21,7 @@ struct made {
     uint32_t stores, dim;
     enum kvr_dtype vector_dtype;
     double softcap;
-    uint32_t big_from;     /* keys go over f16's limit from this token on */
+    uint32_t big_from;      /* keys go over f16's limit from this token on */
     uint32_t n_ff, n_vocab; /* MLP sums, logits */
 };
 
@@ -34,7 +34,6 @@ void made_vector(const struct made *m, uint32_t layer, enum kvr_vector kind,
 float made_activation(const struct made *m, uint32_t layer, uint32_t token,
                       uint32_t neuron);
 float made_logit(const struct made *m, uint32_t token, uint32_t id);
-
 
 /* Row `row` of a head: keys 0..row, sums to 1, rounded to nothing. */
 void made_row(const struct made *m, uint32_t layer, uint32_t head, uint32_t row,
