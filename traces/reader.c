@@ -231,7 +231,8 @@ void kvr_trace_scratch_free(struct kvr_trace_scratch *scratch)
     if (scratch == NULL)
         return;
     kvr__codec_free(scratch->codec);
-    free(scratch->keys.data);
+    for (int i = 0; i < SCRATCH_MOST_KEYS; i++)
+        free(scratch->keys[i].data);
     free(scratch->query);
     free(scratch->block);
     free(scratch);

@@ -61,11 +61,16 @@ struct kvr_trace {
 
 /* Vectors of one KV head, widened, from token 0 on. */
 struct wide_keys {
-    const struct stored_set *set;
-    uint32_t head, n; /* n: tokens there */
+    const struct stored_set *set; /* NULL: of nothing */
+    uint32_t head, n;             /* n: tokens there */
+    uint64_t used;                /* when */
     float *data;
     size_t capacity;
 };
+
+/* Heads whose keys a scratch keeps, as far as they fit the bytes; one always
+ * does. */
+enum { SCRATCH_MOST_KEYS = 32, SCRATCH_KEY_BYTES = 64 << 20 };
 
 struct kvr_trace_scratch {
     const struct kvr_trace *trace;
@@ -75,8 +80,9 @@ struct kvr_trace_scratch {
     size_t chunk;
     const uint8_t *plain;
     bool plain_shuffled;
-    /* for rows that are recomputed */
-    struct wide_keys keys;
+    /* for rows that are recomputed: a layer's heads take turns */
+    struct wide_keys keys[SCRATCH_MOST_KEYS];
+    uint64_t clock;
     float *query, *block; /* of 64 rows */
     size_t cap_query, cap_block;
 };

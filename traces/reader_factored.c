@@ -24,22 +24,47 @@ bool kvr__has_pair(const struct kvr_trace *trace, uint32_t layer)
            trace->key_layer[layer] < trace->box->shape.n_layer;
 }
 
-/* Keys of tokens 0..n-1 of a KV head into the scratch, those not there yet. */
-static enum kvr_status load_keys(const struct kvr_trace *trace, uint32_t layer,
+/* The head's own place, or that of the one used longest ago. */
+static struct wide_keys *find_keys(struct kvr_trace_scratch *scratch,
+                                   const struct stored_set *set, uint32_t head)
+{
+    const uint64_t bytes =
+        (uint64_t)set->dims[1] * set->dims[2] * sizeof(float);
+    const uint64_t fit = SCRATCH_KEY_BYTES / bytes;
+    const uint64_t n = fit < 1                   ? 1
+                       : fit < SCRATCH_MOST_KEYS ? fit
+                                                 : SCRATCH_MOST_KEYS;
+    struct wide_keys *oldest = &scratch->keys[0];
+
+    for (uint64_t i = 0; i < n; i++) {
+        struct wide_keys *k = &scratch->keys[i];
+        if (k->set == set && k->head == head) {
+            oldest = k;
+            break;
+        }
+        if (k->used < oldest->used)
+            oldest = k;
+    }
+    if (oldest->set != set || oldest->head != head)
+        oldest->n = 0;
+    oldest->set = set;
+    oldest->head = head;
+    oldest->used = ++scratch->clock;
+    return oldest;
+}
+
+/* Keys of tokens 0..n-1 of a KV head, those read that are not there yet. *out
+ * is borrowed from the scratch. */
+static enum kvr_status load_keys(const float **out,
+                                 const struct kvr_trace *trace, uint32_t layer,
                                  uint32_t head, uint32_t n,
                                  struct kvr_trace_scratch *scratch,
                                  struct kvr_error *err)
 {
-    struct wide_keys *k = &scratch->keys;
     const struct stored_set *set = &trace->sets[layer][SET_KEY];
+    struct wide_keys *k = find_keys(scratch, set, head);
     const size_t dim = set->dims[2];
 
-    if (k->set != set || k->head != head)
-        k->n = 0;
-    k->set = set;
-    k->head = head;
-    if (k->n >= n)
-        return KVR_OK;
     if (!kvr_grow((void **)&k->data, &k->capacity, n * dim, sizeof *k->data))
         return kvr_no_memory(err, "keys", n * dim * sizeof *k->data);
     for (uint32_t at = k->n; at < n;) {
@@ -58,6 +83,7 @@ static enum kvr_status load_keys(const struct kvr_trace *trace, uint32_t layer,
         at += want.n;
         k->n = at;
     }
+    *out = k->data;
     return KVR_OK;
 }
 
@@ -136,19 +162,17 @@ static enum kvr_status finish_row(const struct kvr_trace *trace, uint32_t layer,
     return KVR_OK;
 }
 
-static void measure(const struct kvr_layer_shape *y,
-                    const struct kvr_trace_scratch *scratch, uint32_t rows,
-                    uint32_t n_key, struct made_rows *made)
+static void measure(const struct kvr_layer_shape *y, const float *query,
+                    const float *key, uint32_t rows, uint32_t n_key,
+                    struct made_rows *made)
 {
     double most = 0;
 
     for (uint32_t i = 0; i < n_key; i++)
-        most = fmax(most, norm_of(scratch->keys.data + (size_t)i * y->key_dim,
-                                  y->key_dim));
+        most = fmax(most, norm_of(key + (size_t)i * y->key_dim, y->key_dim));
     for (uint32_t r = 0; r < rows; r++)
-        made->reach[r] =
-            y->scale * most *
-            norm_of(scratch->query + (size_t)r * y->key_dim, y->key_dim);
+        made->reach[r] = y->scale * most *
+                         norm_of(query + (size_t)r * y->key_dim, y->key_dim);
 }
 
 enum kvr_status kvr__make_rows(const struct kvr_trace *trace, uint32_t layer,
@@ -163,10 +187,12 @@ enum kvr_status kvr__make_rows(const struct kvr_trace *trace, uint32_t layer,
     const uint32_t end = kvr__row_keys(y, first + n - 1, t);
     const uint32_t lo = first_key(y, first);
     const uint32_t from = trace->key_layer[layer];
+    const float *key = NULL;
     double lse = 0;
 
-    enum kvr_status status = load_keys(
-        trace, from, head / (y->n_head / y->n_kv_head), end, scratch, err);
+    enum kvr_status status =
+        load_keys(&key, trace, from, head / (y->n_head / y->n_kv_head), end,
+                  scratch, err);
     if (status == KVR_OK)
         status = load_query(trace, layer, head, first, n, scratch, err);
     if (status != KVR_OK)
@@ -174,10 +200,10 @@ enum kvr_status kvr__make_rows(const struct kvr_trace *trace, uint32_t layer,
     cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (blasint)n,
                 (blasint)(end - lo), (blasint)y->key_dim, (float)y->scale,
                 scratch->query, (blasint)y->key_dim,
-                scratch->keys.data + (size_t)lo * y->key_dim,
-                (blasint)y->key_dim, 0.0f, out + lo, (blasint)stride);
+                key + (size_t)lo * y->key_dim, (blasint)y->key_dim, 0.0f,
+                out + lo, (blasint)stride);
     if (made != NULL)
-        measure(y, scratch, n, end, made);
+        measure(y, scratch->query, key, n, end, made);
     for (uint32_t r = 0; status == KVR_OK && r < n; r++) {
         status = finish_row(trace, layer, head, first + r, out + r * stride,
                             stride, &lse, err);
