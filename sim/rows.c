@@ -23,9 +23,9 @@ static enum kvr_status read_trace(void *ud, uint32_t layer, uint32_t head,
 #ifdef KVR_REAL_DOUBLE
     /* In place, from the end: floats fill the first half of the doubles. */
     float *narrow = (float *)(void *)out;
-    const enum kvr_status status = kvr_trace_read_rows(
-        t->trace, layer, head, first, n, narrow, stride,
-        t->scratch[worker], err);
+    const enum kvr_status status =
+        kvr_trace_read_rows(t->trace, layer, head, first, n, narrow, stride,
+                            t->scratch[worker], err);
     for (size_t i = (size_t)n * stride; status == KVR_OK && i-- > 0;) {
         float value;
         memcpy(&value, narrow + i, sizeof value);
@@ -38,9 +38,9 @@ static enum kvr_status read_trace(void *ud, uint32_t layer, uint32_t head,
 #endif
 }
 
-static enum kvr_status read_array(void *ud, uint32_t layer,
-                                  enum kvr_array kind, const float **out,
-                                  uint32_t *rows, struct kvr_error *err)
+static enum kvr_status read_array(void *ud, uint32_t layer, enum kvr_array kind,
+                                  const float **out, uint32_t *rows,
+                                  struct kvr_error *err)
 {
     struct trace_rows *t = ud;
 
@@ -65,8 +65,8 @@ static enum kvr_status refuse(const struct kvr_trace *trace,
                             "defined for causal attention",
                             path, shape->layers[l].layer);
     if (!kvr_trace_facts(trace)->has_rows)
-        return kvr_fail(err, KVR_ERR_UNSUPPORTED,
-                        "%s: holds no attention rows", path);
+        return kvr_fail(err, KVR_ERR_UNSUPPORTED, "%s: holds no attention rows",
+                        path);
     if (prompt_len >= shape->n_token)
         return kvr_fail(err, KVR_ERR_NOTHING,
                         "%s: prompt of %u of %u tokens: no decode row to "

@@ -15,8 +15,7 @@ static const double usual_reach = 64;
 static bool is_rounded(const struct kvr_trace *trace, uint32_t layer)
 {
     const struct stored_set *q = &trace->sets[layer][SET_QUERY];
-    const struct stored_set *k =
-        &trace->sets[trace->key_layer[layer]][SET_KEY];
+    const struct stored_set *k = &trace->sets[trace->key_layer[layer]][SET_KEY];
 
     return q->item == sizeof(uint16_t) || k->item == sizeof(uint16_t) ||
            q->from_f16 || k->from_f16;
@@ -102,10 +101,9 @@ static enum kvr_status check_block(const struct check *c, struct finding *f,
             made.reach[r] * ((rounded ? 0x1p-10 : 0) + dim * 0x1p-24) + 1e-6;
         status = check_lse(trace, f, first + r, made.lse[r], logit, err);
         if (status == KVR_OK && attention)
-            status = compare_row(trace, f, first + r,
-                                 c->made[worker] + (size_t)r * t,
-                                 stored + (size_t)r * t,
-                                 (rounded ? 2.5e-3 : 1e-6) * more, err);
+            status = compare_row(
+                trace, f, first + r, c->made[worker] + (size_t)r * t,
+                stored + (size_t)r * t, (rounded ? 2.5e-3 : 1e-6) * more, err);
         if (status != KVR_OK)
             kvr__note_row(f, first + r, err);
     }

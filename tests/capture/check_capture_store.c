@@ -15,17 +15,16 @@
 /* of gguf_ok_tiny */
 enum { LAYERS = 2, HEADS = 4, GROUPS = 2, DIM = 8, WORDS = 9 };
 
-static char folder[64], out[128], text[2048];
+static const char phrase[] = "hello the end, he ran in the rain ";
+static char folder[64], out[128], text[WORDS * sizeof phrase];
 
 static void setup(void)
 {
     snprintf(folder, sizeof folder, "/tmp/kvr-store-XXXXXX");
     ck_assert_ptr_nonnull(mkdtemp(folder));
     snprintf(out, sizeof out, "%s/out.kvt.h5", folder);
-    text[0] = '\0';
-    for (int i = 0; i < WORDS; i++)
-        strncat(text, "hello the end, he ran in the rain ",
-                sizeof text - strlen(text) - 1);
+    for (size_t i = 0, n = strlen(phrase); i < WORDS; i++)
+        memcpy(text + i * n, phrase, n + 1);
 }
 
 static void teardown(void)
