@@ -6,8 +6,12 @@
 
 struct kvr_gap kvr_gap_of(const struct kvr_tally *t)
 {
-    struct kvr_gap g = {.miss = NAN, .head_bound = NAN, .sharing = NAN,
-                        .topk = NAN, .irrevocability = NAN, .oracle = NAN,
+    struct kvr_gap g = {.miss = NAN,
+                        .head_bound = NAN,
+                        .sharing = NAN,
+                        .topk = NAN,
+                        .irrevocability = NAN,
+                        .oracle = NAN,
                         .regret = NAN};
 
     if (t->recorded <= 0)

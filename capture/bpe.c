@@ -81,9 +81,13 @@ static enum kvr_status add_merge(struct kvr_tokenizer *t, size_t i,
         return bad_merge(i, merge, "has no blank", err);
     const struct kvr_view left = {merge.bytes, (size_t)(blank - merge.bytes)};
     const struct kvr_view right = {blank + 1, merge.size - left.size - 1};
-    if (!kvr_bpe_decode(scratch, &left_size, left) ||
-        !kvr_bpe_decode(scratch + left_size, &right_size, right))
+    if (t->kind == KVR_TOKENIZER_SPM) {
+        memcpy(scratch, left.bytes, left_size = left.size);
+        memcpy(scratch + left_size, right.bytes, right_size = right.size);
+    } else if (!kvr_bpe_decode(scratch, &left_size, left) ||
+               !kvr_bpe_decode(scratch + left_size, &right_size, right)) {
         return bad_merge(i, merge, "is not in byte-level spelling", err);
+    }
     whole.size = left_size + right_size;
     const struct kvr_view a = {whole.bytes, left_size};
     const struct kvr_view b = {whole.bytes + left_size, right_size};
@@ -117,7 +121,7 @@ enum kvr_status kvr_bpe_merges(struct kvr_tokenizer *t,
     return status;
 }
 
-static bool merges(void *ud, const struct kvr_symbol *left,
+bool kvr_bpe_merge(void *ud, const struct kvr_symbol *left,
                    const struct kvr_symbol *right, int32_t *id, double *cost)
 {
     const struct kvr_tokenizer *t = ud;
@@ -145,6 +149,12 @@ static enum kvr_status encode_word(void *ud, const uint8_t *word, size_t size,
     enum kvr_status status = KVR_OK;
 
     m->n = 0;
+    if (run->t->whole_words) {
+        const struct kvr_view whole = {(const char *)word, size};
+        const int32_t id = kvr_text_map_find(&run->t->map, whole);
+        if (id >= 0)
+            return kvr_ids_add(run->out, id, err);
+    }
     for (size_t i = 0; i < size && status == KVR_OK; i++) {
         const int32_t id = run->t->byte_ids[word[i]];
         if (id < 0)
@@ -152,18 +162,16 @@ static enum kvr_status encode_word(void *ud, const uint8_t *word, size_t size,
         status = kvr_merger_add(m, i, 1, id, err);
     }
     if (status == KVR_OK)
-        status = kvr_merger_run(m, merges, run->t, err);
+        status = kvr_merger_run(m, kvr_bpe_merge, run->t, err);
     for (size_t i = 0; status == KVR_OK && m->n > 0 && i != SIZE_MAX;
          i = m->symbols[i].next)
         status = kvr_ids_add(run->out, m->symbols[i].id, err);
     return status;
 }
 
-enum kvr_status kvr_bpe_encode(struct kvr_ids *out, struct kvr_tokenizer *t,
-                               const uint8_t *base, const uint8_t *text,
-                               size_t size, struct kvr_error *err)
+static enum kvr_status encode_words(struct run *run, const uint8_t *text,
+                                    size_t size, struct kvr_error *err)
 {
-    struct run run = {.out = out, .t = t, .base = base};
     enum kvr_status status = KVR_OK;
 
     /* bytes that are not UTF-8 are words of their own */
@@ -171,12 +179,33 @@ enum kvr_status kvr_bpe_encode(struct kvr_ids *out, struct kvr_tokenizer *t,
         size_t good = size;
         if (kvr_utf8_valid(text, size, &good))
             good = size;
-        status = kvr_cutter_run(t->cutter, text, good, encode_word, &run, err);
+        status =
+            kvr_cutter_run(run->t->cutter, text, good, encode_word, run, err);
         if (status == KVR_OK && good < size)
-            status = encode_word(&run, text + good, 1, err);
+            status = encode_word(run, text + good, 1, err);
         good += good < size;
         text += good;
         size -= good;
     }
+    return status;
+}
+
+enum kvr_status kvr_bpe_encode(struct kvr_ids *out, struct kvr_tokenizer *t,
+                               const uint8_t *base, const uint8_t *text,
+                               size_t size, bool first, struct kvr_error *err)
+{
+    struct run run = {.out = out, .t = t, .base = base};
+
+    if (!first || !t->add_space || (t->add_once && text[0] == ' '))
+        return encode_words(&run, text, size, err);
+    uint8_t *spaced = malloc(size + 1);
+    if (spaced == NULL)
+        return kvr_no_memory(err, "a text", size);
+    spaced[0] = ' ';
+    memcpy(spaced + 1, text, size);
+    run.base = spaced + 1; /* of the text's first byte */
+    out->spaced = true;
+    const enum kvr_status status = encode_words(&run, spaced, size + 1, err);
+    free(spaced);
     return status;
 }

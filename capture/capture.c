@@ -256,6 +256,13 @@ static enum kvr_status check_options(const struct kvr_capture_options *o,
         return kvr_fail(err, KVR_ERR_USAGE,
                         "capture: expected exactly one of -p, -f, --ids and "
                         "--text");
+    if (o->chat != NULL && o->ids_file != NULL)
+        return kvr_fail(err, KVR_ERR_USAGE,
+                        "--chat is about text; --ids gives token ids");
+    if (o->chat != NULL && o->no_special)
+        return kvr_fail(err, KVR_ERR_USAGE,
+                        "--chat puts special tokens around the message; not "
+                        "together with --no-special");
     if (!(o->temperature >= 0) || !isfinite(o->temperature))
         return kvr_fail(err, KVR_ERR_USAGE, "--temp %g: expected 0 or more",
                         o->temperature);
@@ -274,13 +281,38 @@ static enum kvr_status check_options(const struct kvr_capture_options *o,
     return KVR_OK;
 }
 
+/* The tokenizer that was named, that of the model's folder, or that in the
+ * model's file. */
+static enum kvr_status open_tokenizer(struct kvr_capture *c,
+                                      struct kvr_error *err)
+{
+    static const char name[] = "/tokenizer.json";
+    const size_t n = strlen(c->options.model);
+    enum kvr_status status = KVR_OK;
+
+    if (c->options.tokenizer != NULL)
+        return kvr_tokenizer_from_json(&c->tokenizer, c->options.tokenizer,
+                                       err);
+    char *path = malloc(n + sizeof name);
+    if (path == NULL)
+        return kvr_no_memory(err, "a path", n);
+    memcpy(path, c->options.model, n);
+    memcpy(path + n, name, sizeof name);
+    if (kvr_file_exists(path))
+        status = kvr_tokenizer_from_json(&c->tokenizer, path, err);
+    else if (c->model.gguf != NULL)
+        status = kvr_tokenizer_from_gguf(&c->tokenizer, c->model.gguf, err);
+    free(path);
+    return status;
+}
+
 static enum kvr_status open_model(struct kvr_capture *c, struct kvr_error *err)
 {
     enum kvr_status status;
 
     if ((status = kvr_model_init(&c->model, c->options.model, err)) != KVR_OK)
         return status;
-    status = kvr_tokenizer_from_gguf(&c->tokenizer, c->model.gguf, err);
+    status = open_tokenizer(c, err);
     if (c->options.ids_file != NULL &&
         (status == KVR_ERR_UNSUPPORTED || status == KVR_ERR_INPUT)) {
         kvr_log(KVR_LOG_NOTE, "the trace will have no text: %s",
@@ -293,11 +325,13 @@ static enum kvr_status open_model(struct kvr_capture *c, struct kvr_error *err)
         return status;
     if (c->tokenizer != NULL &&
         kvr_tokenizer_size(c->tokenizer) > c->model.config.n_vocab)
-        return kvr_fail(err, KVR_ERR_INPUT,
-                        "%s: the tokenizer has %zu tokens, token_embd.weight "
-                        "%" PRIu32,
-                        c->options.model, kvr_tokenizer_size(c->tokenizer),
-                        c->model.config.n_vocab);
+        return kvr_fail(
+            err, KVR_ERR_INPUT,
+            "%s: the tokenizer%s%s has %zu tokens, "
+            "token_embd.weight %" PRIu32,
+            c->options.model, c->options.tokenizer != NULL ? " " : "",
+            c->options.tokenizer != NULL ? c->options.tokenizer : "",
+            kvr_tokenizer_size(c->tokenizer), c->model.config.n_vocab);
     return KVR_OK;
 }
 

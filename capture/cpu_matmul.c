@@ -31,23 +31,30 @@ static uint32_t panels(const struct kvr_tensor *weight)
 }
 
 /* Product of x with the `n` values from `from` on of a stored row: expanded
- * within, where whole blocks are asked for, else through scratch. */
+ * within for the types that have such a loop and where whole blocks are asked
+ * for, else the blocks that hold them are expanded into scratch. */
 static float dot_stored(const struct kvr_device *device,
                         const struct kvr_tensor *weight, uint64_t row,
                         uint64_t from, uint64_t n, const float *x,
                         float *scratch)
 {
     const struct kvr_quant_row *type = weight->type;
+
+    if (weight->f32 != NULL)
+        return device->kernels->dot(weight->f32 + row * weight->cols + from, x,
+                                    n);
+    const uint64_t before = from % type->block;
     const uint8_t *stored = weight->stored + row * weight->row_bytes +
                             from / type->block * type->bytes;
-
-    if (from % type->block == 0 && n % type->block == 0) {
+    const uint64_t blocks = (before + n + type->block - 1) / type->block;
+    if (before == 0 && n == blocks * type->block) {
         if (type->type == KVR_QUANT_Q4_1)
             return device->kernels->dot_q4_1(stored, x, n);
         if (type->type == KVR_QUANT_Q8_0)
             return device->kernels->dot_q8_0(stored, x, n);
     }
-    return device->kernels->dot(kvr_cpu_row(weight, row, scratch) + from, x, n);
+    type->expand(scratch, stored, blocks * type->block);
+    return device->kernels->dot(scratch + before, x, n);
 }
 
 static enum kvr_status few_rows(uint32_t item, uint32_t worker, void *ud,

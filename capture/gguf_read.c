@@ -95,6 +95,32 @@ static enum kvr_status name_missing(const char *path, uint32_t count,
                     path, count, missing, list);
 }
 
+/* A number of a part's metadata; `otherwise` where it has none. */
+static double part_number(const struct kvr_gguf_part *part, const char *key,
+                          double otherwise)
+{
+    const struct kvr_gguf_value *value = kvr_gguf_part_find(part, key);
+    double number;
+
+    return value != NULL && kvr_gguf_number(&number, value, 0) ? number
+                                                               : otherwise;
+}
+
+/* A part of another model's files under this one's name. */
+static enum kvr_status check_part(const struct kvr_gguf_part *part, uint32_t no,
+                                  uint32_t count, struct kvr_error *err)
+{
+    const double found_no = part_number(part, "split.no", -1);
+    const double found_count = part_number(part, "split.count", -1);
+
+    if (found_no == no && found_count == count)
+        return KVR_OK;
+    return kvr_fail(err, KVR_ERR_INPUT,
+                    "%s: has split.no %g and split.count %g, expected %" PRIu32
+                    " and %" PRIu32 " (-1: not stated)",
+                    part->path, found_no, found_count, no, count);
+}
+
 static enum kvr_status open_rest(struct kvr_gguf *gguf, uint32_t count,
                                  struct kvr_error *err)
 {
@@ -119,6 +145,8 @@ static enum kvr_status open_rest(struct kvr_gguf *gguf, uint32_t count,
     for (uint32_t no = 2; no <= count && status == KVR_OK; no++) {
         (void)part_name(name, room, gguf->parts[0].path, no, count);
         status = kvr_gguf_part_open(&gguf->parts[no - 1], name, err);
+        if (status == KVR_OK)
+            status = check_part(&gguf->parts[no - 1], no - 1, count, err);
     }
     free(name);
     return status;

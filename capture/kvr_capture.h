@@ -50,10 +50,15 @@ struct kvr_capture_options {
     const char *ids_file;    /* decimal ids between white space or commas */
     uint32_t n_generate;
     uint32_t prompt_len; /* the rest is teacher-forced; 0: all that is given */
-    bool no_special;     /* special-token strings are plain text */
-    bool ignore_eos;     /* generate on after an end token */
-    double temperature;  /* 0: greedy */
-    double top_p;        /* 0 or 1: all */
+    const char *tokenizer; /* a tokenizer.json in place of the model's own */
+    const char *chat;   /* NULL: the text as it is. Else it is the message of a
+                         * chat: "auto" by the model's template, or the name of
+                         * a form (chatml, llama-2, llama-3, gemma, phi-3,
+                         * zephyr) */
+    bool no_special;    /* special-token strings are plain text */
+    bool ignore_eos;    /* generate on after an end token */
+    double temperature; /* 0: greedy */
+    double top_p;       /* 0 or 1: all */
     uint64_t seed;
     enum kvr_capture_backend backend;
     const char *layers, *heads; /* lists such as "0,4-7"; NULL: all. Heads
@@ -76,6 +81,7 @@ struct kvr_capture_plan {
     const char *model_name, *architecture, *quantisation;
     const char *backend, *backend_why;
     const char *bos;                     /* what was done about a BOS token */
+    const char *chat;                    /* the form; NULL: no chat */
     uint32_t n_layer, n_head, n_kv_head; /* of the model */
     uint32_t stored_layers, stored_heads, stored_kv_heads; /* per layer */
     uint32_t n_given, prompt_len, n_token_max;

@@ -272,6 +272,20 @@ static enum kvr_status find_tensor(const struct kvr_gguf_tensor **out,
                     tensor->rows, cols, rows, why_cols, why_rows);
 }
 
+/* What is not there is said before any shape is looked at. */
+static enum kvr_status refuse_missing(const struct kvr_model *model,
+                                      struct kvr_error *err)
+{
+    for (int s = 0; s < KVR_N_MODEL_SLOT; s++) {
+        const struct kvr_slot *slot = &model->family->model_slots[s];
+        if (slot->name != NULL && !slot->optional &&
+            kvr_gguf_tensor_named(model->gguf, slot->name) == NULL)
+            return kvr_fail(err, KVR_ERR_INPUT, "%s: tensor '%s' is missing",
+                            kvr_gguf_path(model->gguf), slot->name);
+    }
+    return KVR_OK;
+}
+
 static enum kvr_status find_tensors(struct kvr_model *model, size_t *n_found,
                                     struct kvr_error *err)
 {
@@ -284,6 +298,7 @@ static enum kvr_status find_tensors(struct kvr_model *model, size_t *n_found,
                                    sizeof *model->layer_file);
     if (model->layer_file == NULL)
         return kvr_no_memory(err, "layers", n_layer);
+    status = refuse_missing(model, err);
     for (int s = 0; s < KVR_N_MODEL_SLOT && status == KVR_OK; s++) {
         const struct kvr_slot *slot = &family->model_slots[s];
         if (slot->name == NULL)

@@ -10,21 +10,44 @@
 #include "kvr_error.h"
 #include "view.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 struct kvr_cutter;
 
-/* KVR_ERR_UNSUPPORTED names the pre-tokenizer and those that are known. */
-enum kvr_status kvr_cutter_new(struct kvr_cutter **out, struct kvr_view name,
+enum { KVR_MAX_PATTERNS = 8 };
+
+struct kvr_pattern {
+    struct kvr_view text; /* a regular expression (pattern.h) */
+    bool literal;         /* text is what is looked for itself */
+    bool only; /* what lies between the matches would be dropped: a text
+                * where there is any is refused */
+};
+
+/* What goes with a pre-tokenizer's name. */
+struct kvr_cutter_traits {
+    bool whole_words; /* a word that is a token is not built by merges */
+    bool nfc;         /* text is normalised first */
+};
+
+/* By name. KVR_ERR_UNSUPPORTED names the pre-tokenizer and those that are
+ * known. */
+enum kvr_status kvr_cutter_new(struct kvr_cutter **out,
+                               struct kvr_cutter_traits *traits,
+                               struct kvr_view name,
                                struct kvr_error *err) KVR_MUST_CHECK;
+/* From n patterns; KVR_ERR_UNSUPPORTED names what is not understood. */
+enum kvr_status kvr_cutter_from(struct kvr_cutter **out,
+                                const struct kvr_pattern *patterns, size_t n,
+                                struct kvr_error *err) KVR_MUST_CHECK;
 void kvr_cutter_free(struct kvr_cutter *cutter);
 
 typedef enum kvr_status (*kvr_word_fn)(void *ud, const uint8_t *word,
                                        size_t size, struct kvr_error *err);
 
-/* Calls fn for each word of text, which must be valid UTF-8, in order. Not
- * thread-safe. */
+/* Calls fn for each word of text, which must be valid UTF-8, in order.
+ * KVR_ERR_LIMIT: a pattern takes too many steps on it. Not thread-safe. */
 enum kvr_status kvr_cutter_run(struct kvr_cutter *cutter, const uint8_t *text,
                                size_t size, kvr_word_fn fn, void *ud,
                                struct kvr_error *err) KVR_MUST_CHECK;

@@ -2,6 +2,7 @@
  * SPDX-License-Identifier: GPL-3.0-or-later */
 #include "capture_private.h"
 
+#include "chat.h"
 #include "kvr_file.h"
 #include "kvr_log.h"
 #include "kvr_memory.h"
@@ -73,17 +74,21 @@ static enum kvr_status read_ids(struct kvr_capture *c, struct kvr_error *err)
     return status;
 }
 
-static enum kvr_status encode(struct kvr_capture *c, const uint8_t *text,
-                              size_t size, struct kvr_error *err)
+/* chat_bos: the form of the chat begins with a BOS. */
+static enum kvr_status encode_text(struct kvr_capture *c, const uint8_t *text,
+                                   size_t size, bool chat_bos,
+                                   struct kvr_error *err)
 {
+    const int32_t bos = kvr_tokenizer_bos(c->tokenizer);
+    const bool asked = kvr_tokenizer_adds_bos(c->tokenizer);
     enum kvr_status status = KVR_OK;
 
-    if (kvr_tokenizer_adds_bos(c->tokenizer)) {
-        const int32_t bos = kvr_tokenizer_bos(c->tokenizer);
+    if (asked || (chat_bos && bos >= 0)) {
         status = kvr_ids_add(&c->tokens, bos, err);
         c->first_text = 1;
-        snprintf(c->bos, sizeof c->bos,
-                 "added id %" PRId32 ": the model's metadata ask for it", bos);
+        snprintf(c->bos, sizeof c->bos, "added id %" PRId32 ": %s", bos,
+                 asked ? "the model's metadata ask for it"
+                       : "the chat begins with it");
     } else {
         snprintf(c->bos, sizeof c->bos,
                  "none added: the model's metadata do not ask for it");
@@ -92,6 +97,23 @@ static enum kvr_status encode(struct kvr_capture *c, const uint8_t *text,
         return status;
     return kvr_tokenizer_encode(&c->tokens, c->tokenizer, text, size,
                                 !c->options.no_special, err);
+}
+
+static enum kvr_status encode(struct kvr_capture *c, const uint8_t *text,
+                              size_t size, struct kvr_error *err)
+{
+    struct kvr_chat chat;
+    enum kvr_status status;
+
+    if (c->options.chat == NULL)
+        return encode_text(c, text, size, false, err);
+    status =
+        kvr_chat_apply(&chat, c->options.chat, c->tokenizer, text, size, err);
+    if (status == KVR_OK)
+        status = encode_text(c, chat.text, chat.size, chat.bos, err);
+    c->plan.chat = chat.name;
+    free(chat.text);
+    return status;
 }
 
 static enum kvr_status read_text(struct kvr_capture *c, struct kvr_error *err)
@@ -103,7 +125,8 @@ static enum kvr_status read_text(struct kvr_capture *c, struct kvr_error *err)
     if (c->tokenizer == NULL)
         return kvr_fail(err, KVR_ERR_INPUT,
                         "%s: has no tokenizer (tokenizer.ggml.model is "
-                        "absent); give token ids with --ids",
+                        "absent); give token ids with --ids, or a "
+                        "tokenizer.json with --tokenizer",
                         c->options.model);
     if (c->options.prompt != NULL)
         return encode(c, (const uint8_t *)c->options.prompt,

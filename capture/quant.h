@@ -10,12 +10,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The types that can be expanded; kvr_quant_row names the others. */
+/* Those that code asks for; the table has the others. */
 enum kvr_quant {
     KVR_QUANT_F32 = 0,
     KVR_QUANT_F16 = 1,
     KVR_QUANT_Q4_1 = 3,
     KVR_QUANT_Q8_0 = 8,
+    KVR_QUANT_BF16 = 30,
 };
 
 /* Expands n values (whole blocks). The bits are those of the reference

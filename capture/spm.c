@@ -1,8 +1,9 @@
 /* spm.c -- SentencePiece-style byte-pair encoding with scores.
  *
  * Blanks become U+2581, then the neighbouring pair whose joint text is the
- * piece of the highest score is joined, again and again, over the whole text.
- * What is in no piece is spelt in byte tokens.
+ * piece of the highest score (or the earliest merge, where the vocabulary has
+ * merges) is joined, again and again, over the whole text or within words. What
+ * is in no piece is spelt in byte tokens.
  * SPDX-License-Identifier: GPL-3.0-or-later */
 #include "tokenizer_private.h"
 
@@ -28,6 +29,8 @@ static bool merges(void *ud, const struct kvr_symbol *left,
     const struct kvr_view both = {(const char *)run->word + left->at,
                                   left->size + right->size};
 
+    if (run->t->by_rank)
+        return kvr_bpe_merge(run->t, left, right, id, cost);
     *id = kvr_text_map_find(&run->t->map, both);
     if (*id < 0)
         return false;
@@ -76,13 +79,15 @@ static enum kvr_status spell(struct run *run, const struct kvr_symbol *s,
     return status;
 }
 
-static enum kvr_status encode_word(struct run *run, struct kvr_error *err)
+/* Bytes from..to of the word. */
+static enum kvr_status encode_part(struct run *run, size_t from, size_t to,
+                                   struct kvr_error *err)
 {
     struct kvr_merger *m = &run->t->merger;
     enum kvr_status status = KVR_OK;
 
     m->n = 0;
-    for (size_t at = 0; at < run->size && status == KVR_OK;) {
+    for (size_t at = from; at < to && status == KVR_OK;) {
         const size_t size = char_size(run->word[at]);
         const struct kvr_view text = {(const char *)run->word + at, size};
         status = kvr_merger_add(m, at, size,
@@ -97,6 +102,24 @@ static enum kvr_status encode_word(struct run *run, struct kvr_error *err)
         status =
             s->id >= 0 ? kvr_ids_add(run->out, s->id, err) : spell(run, s, err);
     }
+    return status;
+}
+
+/* All at once, or each blank with what follows it up to the next. */
+static enum kvr_status encode_word(struct run *run, struct kvr_error *err)
+{
+    enum kvr_status status = KVR_OK;
+    size_t from = 0;
+
+    for (size_t at = 1;
+         run->t->split_blanks && at < run->size && status == KVR_OK; at++)
+        if (run->size - at >= KVR_BLANK_SIZE &&
+            memcmp(run->word + at, KVR_BLANK, KVR_BLANK_SIZE) == 0) {
+            status = encode_part(run, from, at, err);
+            from = at;
+        }
+    if (status == KVR_OK)
+        status = encode_part(run, from, run->size, err);
     return status;
 }
 
@@ -160,7 +183,7 @@ enum kvr_status kvr_spm_encode(struct kvr_ids *out, struct kvr_tokenizer *t,
     while (size > 0 && status == KVR_OK) {
         run.size = 0;
         run.from = text;
-        run.spaced = first && t->add_space;
+        run.spaced = first && t->add_space && !(t->add_once && text[0] == ' ');
         if (run.spaced) {
             memcpy(run.word, KVR_BLANK, KVR_BLANK_SIZE);
             run.size = KVR_BLANK_SIZE;

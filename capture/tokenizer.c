@@ -4,6 +4,7 @@
 
 #include "kvr_memory.h"
 #include "kvr_text.h"
+#include "nfc.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -107,9 +108,10 @@ static enum kvr_status add_tokens(struct kvr_tokenizer *t,
     t->texts = kvr_calloc(v->n, sizeof *t->texts);
     t->pieces = kvr_calloc(v->n, sizeof *t->pieces);
     t->types = kvr_calloc(v->n, 1);
+    t->strips = kvr_calloc(v->n, 1);
     t->scores = kvr_calloc(v->n, sizeof *t->scores);
     if (t->arena == NULL || t->texts == NULL || t->pieces == NULL ||
-        t->types == NULL || t->scores == NULL)
+        t->types == NULL || t->strips == NULL || t->scores == NULL)
         return kvr_no_memory(err, "the vocabulary", total);
     uint8_t *arena = t->arena;
     for (size_t i = 0; i < v->n; i++) {
@@ -118,10 +120,22 @@ static enum kvr_status add_tokens(struct kvr_tokenizer *t,
             : byte_of(v->texts[i]) >= 0 && v->kind == KVR_TOKENIZER_SPM
                 ? KVR_TYPE_BYTE
                 : KVR_TYPE_NORMAL;
+        t->strips[i] = v->strips != NULL ? v->strips[i] : 0;
         t->scores[i] = v->scores != NULL ? v->scores[i] : 0;
         add_token(t, i, v->texts[i], &arena);
     }
     return KVR_OK;
+}
+
+/* User-defined tokens may be in the merges too, spelt as they are. */
+static bool may_be_merged(const struct kvr_tokenizer *t, struct kvr_view text)
+{
+    if (t->kind == KVR_TOKENIZER_SPM)
+        return t->by_rank;
+    for (size_t i = 0; i < text.size; i++)
+        if (text.bytes[i] <= ' ' || text.bytes[i] > '~')
+            return false;
+    return true;
 }
 
 /* Maps from texts; the first of equal texts counts. */
@@ -140,6 +154,8 @@ static enum kvr_status index_tokens(struct kvr_tokenizer *t,
         if (is_special(t->types[i])) {
             (void)kvr_text_map_add(&t->special, t->texts[i], (int32_t)i);
             t->special_start[(uint8_t)t->texts[i].bytes[0]] = true;
+            if (t->types[i] == KVR_TYPE_USER && may_be_merged(t, t->texts[i]))
+                (void)kvr_text_map_add(&t->map, t->texts[i], (int32_t)i);
         } else if (t->types[i] == KVR_TYPE_NORMAL) {
             (void)kvr_text_map_add(&t->map, t->texts[i], (int32_t)i);
         }
@@ -197,6 +213,38 @@ static enum kvr_status check(const struct kvr_vocabulary *v,
     return KVR_OK;
 }
 
+static enum kvr_status keep_template(struct kvr_tokenizer *t,
+                                     struct kvr_view text,
+                                     struct kvr_error *err)
+{
+    if (text.bytes == NULL)
+        return KVR_OK;
+    t->chat_template = kvr_strndup(text.bytes, text.size);
+    if (t->chat_template == NULL)
+        return kvr_no_memory(err, "the chat template", text.size);
+    return KVR_OK;
+}
+
+/* What cuts text into words, and what merges. */
+static enum kvr_status read_rules(struct kvr_tokenizer *t,
+                                  const struct kvr_vocabulary *v,
+                                  struct kvr_error *err)
+{
+    struct kvr_cutter_traits traits = {v->whole_words, v->nfc};
+    enum kvr_status status = KVR_OK;
+
+    if (t->by_rank)
+        status = kvr_bpe_merges(t, v, err);
+    if (status == KVR_OK && t->kind == KVR_TOKENIZER_BPE)
+        status =
+            v->pre.bytes != NULL
+                ? kvr_cutter_new(&t->cutter, &traits, v->pre, err)
+                : kvr_cutter_from(&t->cutter, v->patterns, v->n_patterns, err);
+    t->whole_words = traits.whole_words;
+    t->nfc = traits.nfc;
+    return status;
+}
+
 enum kvr_status kvr_tokenizer_new(struct kvr_tokenizer **out,
                                   const struct kvr_vocabulary *v,
                                   struct kvr_error *err)
@@ -214,16 +262,19 @@ enum kvr_status kvr_tokenizer_new(struct kvr_tokenizer **out,
     t->n = v->n;
     t->bos = v->bos;
     memcpy(t->end, v->end, sizeof t->end);
+    t->n_end = v->n_end;
     t->add_bos = v->add_bos;
     t->add_space = v->add_space;
+    t->add_once = v->add_once;
+    t->split_blanks = v->split_blanks;
+    t->by_rank = t->kind == KVR_TOKENIZER_BPE || v->merges != NULL;
     memset(t->byte_ids, 0xff, sizeof t->byte_ids);
     if ((status = add_tokens(t, v, err)) == KVR_OK &&
         (status = index_tokens(t, err)) == KVR_OK &&
-        (status = list_special_sizes(t, err)) == KVR_OK)
-        status = kvr_classifier_new(&t->classifier, err);
-    if (status == KVR_OK && t->kind == KVR_TOKENIZER_BPE &&
-        (status = kvr_bpe_merges(t, v, err)) == KVR_OK)
-        status = kvr_cutter_new(&t->cutter, v->pre, err);
+        (status = list_special_sizes(t, err)) == KVR_OK &&
+        (status = keep_template(t, v->chat_template, err)) == KVR_OK &&
+        (status = kvr_classifier_new(&t->classifier, err)) == KVR_OK)
+        status = read_rules(t, v, err);
     if (status != KVR_OK)
         kvr_tokenizer_free(t);
     else
@@ -239,6 +290,8 @@ void kvr_tokenizer_free(struct kvr_tokenizer *t)
     free(t->texts);
     free(t->pieces);
     free(t->types);
+    free(t->strips);
+    free(t->chat_template);
     free(t->scores);
     free(t->special_sizes);
     kvr_text_map_fini(&t->map);
@@ -248,6 +301,50 @@ void kvr_tokenizer_free(struct kvr_tokenizer *t)
     kvr_classifier_free(t->classifier);
     kvr_merger_fini(&t->merger);
     free(t);
+}
+
+/* Length of the white-space character (Unicode's White_Space) at text. */
+static size_t space_at(const uint8_t *text, size_t size)
+{
+    static const char *const wide[] = {
+        "\xc2\x85",     "\xc2\xa0",     "\xe1\x9a\x80", "\xe2\x80\xa8",
+        "\xe2\x80\xa9", "\xe2\x80\xaf", "\xe2\x81\x9f", "\xe3\x80\x80",
+    };
+
+    if (size > 0 && (text[0] == ' ' || (text[0] >= 9 && text[0] <= 13)))
+        return 1;
+    for (size_t i = 0; i < sizeof wide / sizeof wide[0]; i++) {
+        const size_t n = strlen(wide[i]);
+        if (size >= n && memcmp(text, wide[i], n) == 0)
+            return n;
+    }
+    return size >= 3 && text[0] == 0xe2 && text[1] == 0x80 && text[2] >= 0x80 &&
+                   text[2] <= 0x8a
+               ? 3
+               : 0;
+}
+
+size_t kvr_space_before(const uint8_t *text, size_t size)
+{
+    size_t at = 0;
+
+    for (size_t n; (n = space_at(text + at, size - at)) > 0;)
+        at += n;
+    return at;
+}
+
+size_t kvr_space_after(const uint8_t *text, size_t size)
+{
+    size_t end = size;
+
+    for (size_t n = 1; n <= 3 && n <= end;)
+        if (space_at(text + end - n, n) == n) {
+            end -= n;
+            n = 1;
+        } else {
+            n++;
+        }
+    return size - end;
 }
 
 /* Id of the longest special token at text, and its size; -1: none. */
@@ -276,7 +373,7 @@ static enum kvr_status encode_plain(struct kvr_ids *out,
     if (size == 0)
         return KVR_OK;
     if (t->kind == KVR_TOKENIZER_BPE)
-        return kvr_bpe_encode(out, t, base, text, size, err);
+        return kvr_bpe_encode(out, t, base, text, size, text == base, err);
     return kvr_spm_encode(out, t, base, text, size, text == base, err);
 }
 
@@ -285,7 +382,7 @@ enum kvr_status kvr_tokenizer_encode(struct kvr_ids *out,
                                      const uint8_t *text, size_t size,
                                      bool special, struct kvr_error *err)
 {
-    enum kvr_status status = KVR_OK;
+    enum kvr_status status = t->nfc ? kvr_nfc_check(text, size, err) : KVR_OK;
     size_t from = 0, at = 0;
 
     while (at < size && status == KVR_OK) {
@@ -295,10 +392,16 @@ enum kvr_status kvr_tokenizer_encode(struct kvr_ids *out,
             at++;
             continue;
         }
-        status = encode_plain(out, t, text, text + from, at - from, err);
+        const uint8_t strips = t->strips[id];
+        const size_t left = (strips & KVR_STRIP_LEFT) != 0
+                                ? kvr_space_after(text + from, at - from)
+                                : 0;
+        status = encode_plain(out, t, text, text + from, at - from - left, err);
         if (status == KVR_OK)
             status = kvr_ids_add(out, id, err);
         at += found;
+        if ((strips & KVR_STRIP_RIGHT) != 0)
+            at += kvr_space_before(text + at, size - at);
         from = at;
     }
     if (status == KVR_OK)
@@ -354,8 +457,29 @@ bool kvr_tokenizer_adds_bos(const struct kvr_tokenizer *t)
 
 bool kvr_tokenizer_is_end(const struct kvr_tokenizer *t, int32_t id)
 {
-    for (int i = 0; i < KVR_MAX_END; i++)
-        if (id >= 0 && t->end[i] == id)
+    for (size_t i = 0; i < t->n_end; i++)
+        if (t->end[i] == id)
             return true;
     return false;
+}
+
+bool kvr_tokenizer_add_end(struct kvr_tokenizer *t, int32_t id)
+{
+    if (kvr_tokenizer_is_end(t, id))
+        return true;
+    if (t->n_end == KVR_MAX_END)
+        return false;
+    t->end[t->n_end++] = id;
+    return true;
+}
+
+int32_t kvr_tokenizer_special(const struct kvr_tokenizer *t, const char *text)
+{
+    return kvr_text_map_find(&t->special, kvr_view_of(text));
+}
+
+struct kvr_view kvr_tokenizer_chat_template(const struct kvr_tokenizer *t)
+{
+    return t->chat_template != NULL ? kvr_view_of(t->chat_template)
+                                    : (struct kvr_view){0};
 }

@@ -6,7 +6,8 @@
  * SentencePiece-style BPE with scores and byte fallback ("llama").
  *
  * Choices where tools differ: a blank is put in front of SentencePiece text
- * only at the very start of the text, not after special tokens; a literal
+ * only at the very start of the text, not after special tokens (the same goes
+ * for byte-level tokenizers that add one); a literal
  * U+2581, which stands for a blank inside such vocabularies, is encoded as
  * three byte tokens, so that it decodes to itself.
  * SPDX-License-Identifier: GPL-3.0-or-later */
@@ -16,6 +17,7 @@
 #include "gguf.h"
 #include "kvr_error.h"
 #include "kvr_trace.h"
+#include "pretokenize.h"
 #include "view.h"
 
 #include <stdbool.h>
@@ -34,7 +36,10 @@ enum kvr_token_type {
     KVR_TYPE_BYTE, /* "<0x0A>" */
 };
 
-enum { KVR_MAX_END = 3 };
+enum { KVR_MAX_END = 8 };
+
+/* White space beside such a token belongs to it, and to no token's bytes. */
+enum { KVR_STRIP_LEFT = 1, KVR_STRIP_RIGHT = 2 };
 
 /* What a vocabulary is, wherever it comes from. Borrowed during _new. */
 struct kvr_vocabulary {
@@ -42,13 +47,25 @@ struct kvr_vocabulary {
     size_t n;
     const struct kvr_view *texts;  /* [n] as stored */
     const uint8_t *types;          /* [n], NULL: all normal */
-    const float *scores;           /* [n], SPM only */
-    const struct kvr_view *merges; /* [n_merges] "left right", BPE only */
+    const uint8_t *strips;         /* [n] KVR_STRIP_*; NULL: none */
+    const float *scores;           /* [n], SPM without merges */
+    const struct kvr_view *merges; /* [n_merges] "left right"; BPE, and SPM
+                                    * that merges by rank */
     size_t n_merges;
-    struct kvr_view pre;      /* name of the pre-tokenizer, BPE only */
+    struct kvr_view pre; /* name of the pre-tokenizer, BPE only; without
+                          * bytes the patterns apply */
+    const struct kvr_pattern *patterns;
+    size_t n_patterns;
     int32_t bos;              /* -1: none */
-    int32_t end[KVR_MAX_END]; /* ids that end a generation; -1: none */
-    bool add_bos, add_space;
+    int32_t end[KVR_MAX_END]; /* ids that end a generation */
+    size_t n_end;
+    bool add_bos;
+    bool add_space;    /* in front of the text */
+    bool add_once;     /* but not where it begins with one */
+    bool split_blanks; /* SPM: no piece has a blank but at its start */
+    bool whole_words;  /* BPE: a word that is a token is not built by merges */
+    bool nfc;          /* refuse what normal form C might change */
+    struct kvr_view chat_template; /* no bytes: none */
 };
 
 struct kvr_tokenizer;
@@ -60,6 +77,14 @@ enum kvr_status kvr_tokenizer_new(struct kvr_tokenizer **out,
  * tokenizer.ggml.model. */
 enum kvr_status kvr_tokenizer_from_gguf(struct kvr_tokenizer **out,
                                         const struct kvr_gguf *gguf,
+                                        struct kvr_error *err) KVR_MUST_CHECK;
+/* From a Hugging Face tokenizer.json. Ids that end a generation, the BOS id
+ * and the chat template come from the files beside it where they are there:
+ * tokenizer_config.json, generation_config.json, chat_template.jinja.
+ * KVR_ERR_INPUT: not such a file, or damaged; KVR_ERR_UNSUPPORTED names the
+ * normalizer, pre-tokenizer, pattern or option that is not understood. */
+enum kvr_status kvr_tokenizer_from_json(struct kvr_tokenizer **out,
+                                        const char *path,
                                         struct kvr_error *err) KVR_MUST_CHECK;
 void kvr_tokenizer_free(struct kvr_tokenizer *tokenizer);
 
@@ -94,5 +119,13 @@ int32_t kvr_tokenizer_bos(const struct kvr_tokenizer *tokenizer);
 bool kvr_tokenizer_adds_bos(const struct kvr_tokenizer *tokenizer);
 /* Generation ends at this id. */
 bool kvr_tokenizer_is_end(const struct kvr_tokenizer *tokenizer, int32_t id);
+/* Ends generations at one more id; false where there is no room for it. */
+bool kvr_tokenizer_add_end(struct kvr_tokenizer *tokenizer, int32_t id);
+/* Id of a special or user-defined token with this text; -1: none. */
+int32_t kvr_tokenizer_special(const struct kvr_tokenizer *tokenizer,
+                              const char *text);
+/* As the model's files have it, borrowed; no bytes: none. */
+struct kvr_view
+kvr_tokenizer_chat_template(const struct kvr_tokenizer *tokenizer);
 
 #endif

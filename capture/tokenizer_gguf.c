@@ -109,13 +109,16 @@ static enum kvr_status read_ids(struct kvr_vocabulary *v,
                                 const struct kvr_gguf *gguf,
                                 struct kvr_error *err)
 {
-    static const char *const ends[KVR_MAX_END] = {
-        KEY "eos_token_id", KEY "eot_token_id", KEY "eom_token_id"};
+    static const char *const ends[] = {KEY "eos_token_id", KEY "eot_token_id",
+                                       KEY "eom_token_id"};
+    const size_t n_ends = sizeof ends / sizeof ends[0];
     enum kvr_status status =
         read_id(&v->bos, gguf, KEY "bos_token_id", v->n, err);
 
-    for (int i = 0; i < KVR_MAX_END && status == KVR_OK; i++)
-        status = read_id(&v->end[i], gguf, ends[i], v->n, err);
+    for (size_t i = 0; i < n_ends && status == KVR_OK; i++) {
+        status = read_id(&v->end[v->n_end], gguf, ends[i], v->n, err);
+        v->n_end += v->end[v->n_end] >= 0;
+    }
     return status;
 }
 
@@ -191,6 +194,9 @@ static enum kvr_status read_vocabulary(struct kvr_vocabulary *v,
         (status = read_ids(v, gguf, err)) != KVR_OK)
         return status;
     v->types = parts->types;
+    if ((status = kvr_gguf_string(&v->chat_template, NULL, gguf,
+                                  "tokenizer.chat_template", err)) != KVR_OK)
+        return status;
     return read_kind(v, parts, gguf, model, err);
 }
 

@@ -19,27 +19,30 @@ struct kvr_tokenizer {
     struct kvr_view *texts;      /* [n] in the vocabulary's own spelling (SPM),
                                   * or as bytes (BPE) */
     struct kvr_view *pieces;     /* [n] bytes a token stands for */
-    uint8_t *types;              /* [n] */
+    uint8_t *types, *strips;     /* [n] */
     float *scores;               /* [n], SPM */
     struct kvr_text_map map;     /* texts of ordinary tokens */
     struct kvr_text_map special; /* texts of special and user tokens */
     size_t *special_sizes; /* the different lengths of those, longest first */
     size_t n_special_sizes;
     bool special_start[256];   /* first bytes of those */
-    struct kvr_pair_map pairs; /* BPE */
+    struct kvr_pair_map pairs; /* with merges */
     int32_t byte_ids[256];     /* -1: the vocabulary lacks it */
     struct kvr_cutter *cutter; /* BPE */
     struct kvr_classifier *classifier;
     struct kvr_merger merger;
+    char *chat_template; /* NULL: none */
     int32_t bos, end[KVR_MAX_END];
-    bool add_bos, add_space;
+    size_t n_end;
+    bool by_rank; /* pairs, not scores, say what merges */
+    bool add_bos, add_space, add_once, split_blanks, whole_words, nfc;
 };
 
 /* Appends the ids of a fragment without special tokens. `base` is the start
  * of the whole text, for offsets in messages; first: nothing came before. */
 enum kvr_status kvr_bpe_encode(struct kvr_ids *out, struct kvr_tokenizer *t,
                                const uint8_t *base, const uint8_t *text,
-                               size_t size, struct kvr_error *err);
+                               size_t size, bool first, struct kvr_error *err);
 enum kvr_status kvr_spm_encode(struct kvr_ids *out, struct kvr_tokenizer *t,
                                const uint8_t *base, const uint8_t *text,
                                size_t size, bool first, struct kvr_error *err);
@@ -48,10 +51,18 @@ enum kvr_status kvr_spm_encode(struct kvr_ids *out, struct kvr_tokenizer *t,
  * text.size bytes). False, and out untouched, where it is not in it. */
 bool kvr_bpe_decode(uint8_t *out, size_t *size, struct kvr_view text);
 
+/* Whether two neighbours merge by t->pairs; ud: the tokenizer. */
+bool kvr_bpe_merge(void *ud, const struct kvr_symbol *left,
+                   const struct kvr_symbol *right, int32_t *id, double *cost);
+
 /* Reads the merges of a vocabulary into t->pairs. */
 enum kvr_status kvr_bpe_merges(struct kvr_tokenizer *t,
                                const struct kvr_vocabulary *vocabulary,
                                struct kvr_error *err);
+
+/* Length of the white space that text begins or ends with. */
+size_t kvr_space_before(const uint8_t *text, size_t size);
+size_t kvr_space_after(const uint8_t *text, size_t size);
 
 enum kvr_status kvr_no_token(uint8_t byte, size_t offset,
                              struct kvr_error *err);

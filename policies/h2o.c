@@ -16,23 +16,33 @@ enum { LOCAL, GLOBAL };
 enum { FREE, GAP, FORCED };
 
 static const struct kvr_param params[] = {
-    [RECENT] = {.name = "recent", .type = KVR_PARAM_TOKENS,
+    [RECENT] = {.name = "recent",
+                .type = KVR_PARAM_TOKENS,
                 .fallback = "B/2",
                 .help = "newest tokens that never leave; heavy is the rest"},
-    [STATISTIC] = {.name = "statistic", .type = KVR_PARAM_CHOICE,
-                   .fallback = "local", .choices = "local|global",
+    [STATISTIC] = {.name = "statistic",
+                   .type = KVR_PARAM_CHOICE,
+                   .fallback = "local",
+                   .choices = "local|global",
                    .help = "global: sums over all rows, future ones too "
                            "(utils_lm_eval for LLaMA)"},
-    [AVERAGE] = {.name = "average", .type = KVR_PARAM_COUNT,
-                 .fallback = "0", .max = 1,
+    [AVERAGE] = {.name = "average",
+                 .type = KVR_PARAM_COUNT,
+                 .fallback = "0",
+                 .max = 1,
                  .help = "1: divide by the rows that could see the token "
                          "(ObservedAttention of kvpress)"},
-    [DECAY] = {.name = "decay", .type = KVR_PARAM_REAL, .fallback = "1",
-               .min = 1e-6, .max = 1,
+    [DECAY] = {.name = "decay",
+               .type = KVR_PARAM_REAL,
+               .fallback = "1",
+               .min = 1e-6,
+               .max = 1,
                .help = "multiply scores by it each row (KVCache-Factory, "
                        "EasyKV)"},
-    [GRADUATION] = {.name = "graduation", .type = KVR_PARAM_CHOICE,
-                    .fallback = "free", .choices = "free|gap|forced",
+    [GRADUATION] = {.name = "graduation",
+                    .type = KVR_PARAM_CHOICE,
+                    .fallback = "free",
+                    .choices = "free|gap|forced",
                     .help = "a token leaving the window: competes (real "
                             "drop), is hidden for one row (utils_hh), takes "
                             "a heavy place for certain (FlexGen)"},
@@ -44,8 +54,7 @@ static void window(const struct kvr_setting *setting, struct kvr_window *out)
     const uint32_t recent = setting->arg[RECENT].count;
 
     out->last = recent;
-    if (setting->arg[GRADUATION].count == FORCED &&
-        recent < setting->budget)
+    if (setting->arg[GRADUATION].count == FORCED && recent < setting->budget)
         out->last = recent + 1;
 }
 
@@ -69,8 +78,8 @@ static const char *check(const struct kvr_setting *setting)
     return NULL;
 }
 
-KVR_INLINE kvr_real accumulate(kvr_real score, kvr_real weight,
-                               uint32_t step, kvr_real decay)
+KVR_INLINE kvr_real accumulate(kvr_real score, kvr_real weight, uint32_t step,
+                               kvr_real decay)
 {
     (void)step;
     return score * decay + weight;
@@ -143,8 +152,8 @@ KVR_INLINE void gap_visible(void *state, const struct kvr_view *view,
 {
     const uint32_t budget = view->setting->budget;
     const uint32_t from = gap_from(view);
-    const uint32_t heavy = budget - (view->n - from < budget
-                                         ? view->n - from : budget);
+    const uint32_t heavy =
+        budget - (view->n - from < budget ? view->n - from : budget);
 
     memset(visible, 0, view->n * sizeof *visible);
     for (uint32_t i = from; i < view->n; i++)
@@ -181,8 +190,8 @@ KVR_OBSERVED(gap_observed)
     .cite = "Zhang et al. 2023, arXiv 2306.14048", \
     .budget_note = "B = hh_size + recent_size; the paper's 20 % is of the " \
                    "prompt (--budget-of prompt)", \
-    .params = params, .observe = KVR_OBSERVE_RENORM, \
-    .group = KVR_GROUP_MEAN, .window = window, .check = check
+    .params = params, .observe = KVR_OBSERVE_RENORM, .group = KVR_GROUP_MEAN, \
+    .window = window, .check = check
 
 static const struct kvr_policy average = {
     H2O, .class_of = KVR_CLASS_ONLINE, .constants = constants,

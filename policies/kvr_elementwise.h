@@ -28,8 +28,7 @@
                             const kvr_real *constant) \
     { \
         kvr_real *restrict s = (kvr_real *)KVR_ALIGNED(score); \
-        const kvr_real *restrict w = \
-            (const kvr_real *)KVR_ALIGNED(weight); \
+        const kvr_real *restrict w = (const kvr_real *)KVR_ALIGNED(weight); \
         const kvr_real c = constant[0]; \
         n = (n + 15) & ~15u; \
         for (uint32_t i = 0; i < n; i++) \
@@ -45,8 +44,8 @@
         rule##_base, rule##_avx2, rule##_avx512};
 
 #define KVR__RANK(target, name, rule) \
-    target static void name(kvr_real *key, const kvr_real *score, \
-                            uint32_t n, uint32_t step) \
+    target static void name(kvr_real *key, const kvr_real *score, uint32_t n, \
+                            uint32_t step) \
     { \
         kvr_real *restrict k = (kvr_real *)KVR_ALIGNED(key); \
         const kvr_real *restrict s = (const kvr_real *)KVR_ALIGNED(score); \
@@ -96,8 +95,7 @@
                  return name(state, view))
 #define KVR_MASK(name) \
     KVR_EACH_ISA(kvr_mask_fn, void, name, \
-                 (void *state, const struct kvr_view *view, \
-                  int32_t *visible), \
+                 (void *state, const struct kvr_view *view, int32_t *visible), \
                  name(state, view, visible))
 
 #endif

@@ -83,15 +83,15 @@ enum kvr_ties { KVR_TIES_OLDEST, KVR_TIES_NEWEST, KVR_TIES_RANDOM };
 
 /* Fixed for one cache of one run. */
 struct kvr_setting {
-    uint32_t n_token, prompt_len;  /* T, P */
-    uint32_t budget;               /* B of this cache */
-    uint32_t capacity;             /* most tokens that a row may see: more
-                                      than B + 1 in a prompt, or when rows
-                                      pass between evictions */
-    uint32_t layer, n_layer;       /* index among the stored layers */
-    uint32_t kv_head, n_kv_head;   /* first cache of the set, in the layer */
-    uint32_t group_size;           /* query heads reduced into the row */
-    const struct kvr_arg *arg;     /* [n] in the order of the params */
+    uint32_t n_token, prompt_len; /* T, P */
+    uint32_t budget;              /* B of this cache */
+    uint32_t capacity;            /* most tokens that a row may see: more
+                                     than B + 1 in a prompt, or when rows
+                                     pass between evictions */
+    uint32_t layer, n_layer;      /* index among the stored layers */
+    uint32_t kv_head, n_kv_head;  /* first cache of the set, in the layer */
+    uint32_t group_size;          /* query heads reduced into the row */
+    const struct kvr_arg *arg;    /* [n] in the order of the params */
 };
 
 /* One step as the rule may see it; valid during the call only. */
@@ -105,24 +105,24 @@ struct kvr_view {
     uint32_t first, last; /* candidates: resident positions in [first, last);
                              in mask: first is the layer's mask's first */
     enum kvr_ties ties;
-    const kvr_real *weight;   /* [n] observed, reduced row; see kvr_observe.
-                                 Meaningless where a position is absent */
-    const int32_t *resident;  /* [n] -1 where resident, else 0 */
-    const uint64_t *bits;     /* the same as a bit set */
-    const int32_t *accessed;  /* [n] -1 where row t accessed it, else 0 */
+    const kvr_real *weight;      /* [n] observed, reduced row; see kvr_observe.
+                                    Meaningless where a position is absent */
+    const int32_t *resident;     /* [n] -1 where resident, else 0 */
+    const uint64_t *bits;        /* the same as a bit set */
+    const int32_t *accessed;     /* [n] -1 where row t accessed it, else 0 */
     const uint32_t *next_access; /* [n] next row after t that accesses it;
                                     UINT32_MAX: never */
-    const double *future_mass;   /* [n] recorded mass in rows after t */
-    const double *column_mass;   /* [n] recorded mass in all rows, mean of the
-                                    query heads */
-    const double *recorded;      /* [n] recorded row, summed over the heads */
+    /* Sums over the query heads, in units of the trace's weights: fit to be
+     * compared with each other. The first two are of what --loss counts. */
+    const double *future_mass; /* [n] recorded loss in rows after t */
+    const double *recorded;    /* [n] recorded loss in row t */
+    const double *column_mass; /* [n] recorded attention in all rows */
     double top_least; /* the B-th largest of recorded[0..n-2]; -1 if n-1 <= B */
     /* Uniform in 0..m-1, keyed by (seed, layer, head, step, index). */
-    uint32_t (*below)(const struct kvr_view *view, uint32_t index,
-                      uint32_t m);
-    const void *ud;   /* the simulator's */
-    uint32_t *tied;   /* set by a victim rule: candidates as good as the
-                         victim, itself included; preset to 1 */
+    uint32_t (*below)(const struct kvr_view *view, uint32_t index, uint32_t m);
+    const void *ud; /* the simulator's */
+    uint32_t *tied; /* set by a victim rule: candidates as good as the
+                       victim, itself included; preset to 1 */
 };
 
 /* A rule's own protected tokens, within B: the first and the newest. */
@@ -145,11 +145,11 @@ typedef void (*kvr_mask_fn)(void *state, const struct kvr_view *view,
                             int32_t *visible);
 
 struct kvr_policy {
-    uint32_t abi; /* KVR_POLICY_ABI */
-    const char *name;    /* lower-case, with hyphens */
-    const char *summary; /* the rule in one sentence */
-    const char *cite;    /* the paper, or "baseline" */
-    const char *budget_note; /* how B converts to the paper's number */
+    uint32_t abi;                   /* KVR_POLICY_ABI */
+    const char *name;               /* lower-case, with hyphens */
+    const char *summary;            /* the rule in one sentence */
+    const char *cite;               /* the paper, or "baseline" */
+    const char *budget_note;        /* how B converts to the paper's number */
     const struct kvr_param *params; /* ends with name NULL; may be NULL */
     enum kvr_class class_of;
     enum kvr_observe observe; /* published defaults */
@@ -172,8 +172,7 @@ struct kvr_policy {
     void (*insert)(void *state, const struct kvr_view *view);
     /* Position left the cache (evicted, or out of the layer's mask).
      * Optional. */
-    void (*leave)(void *state, const struct kvr_view *view,
-                  uint32_t position);
+    void (*leave)(void *state, const struct kvr_view *view, uint32_t position);
     /* Row t was scored; sees every row, prompt rows too. Optional. Tables of
      * KVR_ISA_SLOTS functions: KVR_OBSERVED (kvr_elementwise.h). */
     const kvr_observe_fn *observed;

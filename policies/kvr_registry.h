@@ -27,15 +27,15 @@ void kvr_registry_free(struct kvr_registry *registry); /* unloads plug-ins */
 /* Loads `path`, checks its ABI number (both are named when they differ) and
  * its table, and adds it. A name that is taken is refused. */
 enum kvr_status kvr_registry_load(struct kvr_registry *registry,
-                                  const char *path, struct kvr_error *err)
-    KVR_MUST_CHECK;
+                                  const char *path,
+                                  struct kvr_error *err) KVR_MUST_CHECK;
 
 size_t kvr_registry_size(const struct kvr_registry *registry);
 const struct kvr_policy *kvr_registry_at(const struct kvr_registry *registry,
                                          size_t i);
 /* NULL where there is none. */
-const struct kvr_policy *kvr_registry_find(
-    const struct kvr_registry *registry, const char *name, size_t n);
+const struct kvr_policy *kvr_registry_find(const struct kvr_registry *registry,
+                                           const char *name, size_t n);
 
 /* Whether the table is whole: one decision form, known flags, parameters. */
 enum kvr_status kvr_policy_valid(const struct kvr_policy *policy,
@@ -44,8 +44,8 @@ enum kvr_status kvr_policy_valid(const struct kvr_policy *policy,
 /* "name:key=value,..." as the user wrote it. */
 struct kvr_policy_spec {
     const struct kvr_policy *policy;
-    char *text;                  /* what tables print; owned */
-    char *value[KVR_MAX_PARAM];  /* owned; NULL: the default */
+    char *text;                 /* what tables print; owned */
+    char *value[KVR_MAX_PARAM]; /* owned; NULL: the default */
 };
 
 /* Parses a list of policies: "h2o:recent=10,decay=0.9,lru". An item that has
@@ -55,8 +55,7 @@ enum kvr_status kvr_policy_specs_parse(struct kvr_policy_spec **specs,
                                        size_t *n,
                                        const struct kvr_registry *registry,
                                        const char *text,
-                                       struct kvr_error *err)
-    KVR_MUST_CHECK;
+                                       struct kvr_error *err) KVR_MUST_CHECK;
 void kvr_policy_specs_free(struct kvr_policy_spec *specs, size_t n);
 
 /* The values of a spec at budget B, in the order of the rows. *clamped is set
@@ -64,8 +63,8 @@ void kvr_policy_specs_free(struct kvr_policy_spec *specs, size_t n);
 enum kvr_status kvr_policy_args(struct kvr_arg args[KVR_MAX_PARAM],
                                 bool *clamped,
                                 const struct kvr_policy_spec *spec,
-                                uint32_t budget, struct kvr_error *err)
-    KVR_MUST_CHECK;
+                                uint32_t budget,
+                                struct kvr_error *err) KVR_MUST_CHECK;
 
 /* Words of the enums, as tables print them. */
 const char *kvr_class_name(enum kvr_class class_of);

@@ -12,7 +12,9 @@
 enum { AGING };
 
 static const struct kvr_param params[] = {
-    [AGING] = {.name = "aging", .type = KVR_PARAM_COUNT, .fallback = "0",
+    [AGING] = {.name = "aging",
+               .type = KVR_PARAM_COUNT,
+               .fallback = "0",
                .max = 1e9,
                .help = "halve all counts every n rows; 0: never"},
     {.name = NULL},

@@ -8,8 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define KVR_POLICY(symbol) \
-    extern const struct kvr_policy kvr_policy_##symbol;
+#define KVR_POLICY(symbol) extern const struct kvr_policy kvr_policy_##symbol;
 #include "registry.def"
 #undef KVR_POLICY
 
@@ -62,8 +61,8 @@ const struct kvr_policy *kvr_registry_at(const struct kvr_registry *registry,
                           : registry->plugin[i - N_BUILT_IN].policy;
 }
 
-const struct kvr_policy *kvr_registry_find(
-    const struct kvr_registry *registry, const char *name, size_t n)
+const struct kvr_policy *kvr_registry_find(const struct kvr_registry *registry,
+                                           const char *name, size_t n)
 {
     for (size_t i = 0; i < kvr_registry_size(registry); i++) {
         const struct kvr_policy *p = kvr_registry_at(registry, i);
@@ -100,8 +99,8 @@ static enum kvr_status check_params(const struct kvr_policy *policy,
     }
     if (n > KVR_MAX_PARAM)
         return kvr_fail(err, KVR_ERR_POLICY,
-                        "policy %s: %zu parameters, at most %d",
-                        policy->name, n, KVR_MAX_PARAM);
+                        "policy %s: %zu parameters, at most %d", policy->name,
+                        n, KVR_MAX_PARAM);
     return KVR_OK;
 }
 
@@ -130,8 +129,7 @@ enum kvr_status kvr_policy_valid(const struct kvr_policy *policy,
     if ((policy->update != NULL || policy->observed != NULL) &&
         policy->observe == KVR_OBSERVE_NONE)
         return kvr_fail(err, KVR_ERR_POLICY,
-                        "policy %s: sees rows but observes none",
-                        policy->name);
+                        "policy %s: sees rows but observes none", policy->name);
     return check_params(policy, err);
 }
 
@@ -148,8 +146,7 @@ static enum kvr_status add(struct kvr_registry *registry, void *handle,
         return kvr_fail(err, KVR_ERR_POLICY,
                         "policy %s: only a built-in row may name a schedule",
                         policy->name);
-    if (kvr_registry_find(registry, policy->name, strlen(policy->name)) !=
-        NULL)
+    if (kvr_registry_find(registry, policy->name, strlen(policy->name)) != NULL)
         return kvr_fail(err, KVR_ERR_POLICY, "policy %s exists already",
                         policy->name);
     if (!kvr_grow((void **)&registry->plugin, &registry->capacity,
@@ -167,8 +164,7 @@ enum kvr_status kvr_registry_load(struct kvr_registry *registry,
     kvr_plugin_fn entry;
 
     if (handle == NULL)
-        return kvr_fail(err, KVR_ERR_INPUT, "plug-in %s: %s", path,
-                        dlerror());
+        return kvr_fail(err, KVR_ERR_INPUT, "plug-in %s: %s", path, dlerror());
     void *symbol = dlsym(handle, KVR_PLUGIN_SYMBOL);
     if (symbol == NULL) {
         dlclose(handle);

@@ -41,8 +41,7 @@ static enum kvr_status unknown_param(const struct kvr_policy *policy,
     }
     return kvr_fail(err, KVR_ERR_USAGE,
                     "policy %s has no parameter '%.*s'; it has:%s",
-                    policy->name, (int)n, key,
-                    used != 0 ? known : " none");
+                    policy->name, (int)n, key, used != 0 ? known : " none");
 }
 
 /* Takes "key=value" of n bytes into the spec. */
@@ -54,9 +53,8 @@ static enum kvr_status take_value(struct kvr_policy_spec *spec,
     const char *equals = memchr(item, '=', n);
 
     if (equals == NULL)
-        return kvr_fail(err, KVR_ERR_USAGE,
-                        "policy %s: '%.*s' is no key=value", policy->name,
-                        (int)n, item);
+        return kvr_fail(err, KVR_ERR_USAGE, "policy %s: '%.*s' is no key=value",
+                        policy->name, (int)n, item);
     const size_t key = (size_t)(equals - item);
     for (size_t i = 0; policy->params != NULL && i < KVR_MAX_PARAM &&
                        policy->params[i].name != NULL;
@@ -65,13 +63,11 @@ static enum kvr_status take_value(struct kvr_policy_spec *spec,
         if (strlen(name) != key || memcmp(name, item, key) != 0)
             continue;
         if (spec->value[i] != NULL)
-            return kvr_fail(err, KVR_ERR_USAGE,
-                            "policy %s: %s is given twice", policy->name,
-                            name);
+            return kvr_fail(err, KVR_ERR_USAGE, "policy %s: %s is given twice",
+                            policy->name, name);
         spec->value[i] = kvr_strndup(equals + 1, n - key - 1);
-        return spec->value[i] != NULL
-                   ? KVR_OK
-                   : kvr_no_memory(err, "a parameter", n);
+        return spec->value[i] != NULL ? KVR_OK
+                                      : kvr_no_memory(err, "a parameter", n);
     }
     return unknown_param(policy, item, key, err);
 }
@@ -92,9 +88,8 @@ static enum kvr_status unknown_policy(const struct kvr_registry *registry,
         memcpy(known + used, other, length + 1);
         used += length;
     }
-    return kvr_fail(err, KVR_ERR_USAGE,
-                    "unknown policy '%.*s'; there are:%s", (int)n, name,
-                    known);
+    return kvr_fail(err, KVR_ERR_USAGE, "unknown policy '%.*s'; there are:%s",
+                    (int)n, name, known);
 }
 
 /* Appends a spec for "name" or "name:key=value". */
@@ -105,13 +100,11 @@ static enum kvr_status open_spec(struct kvr_policy_spec **specs, size_t *n,
 {
     const char *colon = memchr(item, ':', length);
     const size_t name = colon != NULL ? (size_t)(colon - item) : length;
-    const struct kvr_policy *policy =
-        kvr_registry_find(registry, item, name);
+    const struct kvr_policy *policy = kvr_registry_find(registry, item, name);
 
     if (policy == NULL)
         return unknown_policy(registry, item, name, err);
-    struct kvr_policy_spec *grown =
-        realloc(*specs, (*n + 1) * sizeof **specs);
+    struct kvr_policy_spec *grown = realloc(*specs, (*n + 1) * sizeof **specs);
     if (grown == NULL)
         return kvr_no_memory(err, "policies", (*n + 1) * sizeof **specs);
     *specs = grown;
@@ -160,8 +153,7 @@ static size_t item_length(const char *text)
 enum kvr_status kvr_policy_specs_parse(struct kvr_policy_spec **specs,
                                        size_t *n,
                                        const struct kvr_registry *registry,
-                                       const char *text,
-                                       struct kvr_error *err)
+                                       const char *text, struct kvr_error *err)
 {
     const size_t before = *n;
 
@@ -169,8 +161,7 @@ enum kvr_status kvr_policy_specs_parse(struct kvr_policy_spec **specs,
         const size_t length = item_length(text);
         const char *equals = memchr(text, '=', length);
         const char *colon = memchr(text, ':', length);
-        const bool more =
-            equals != NULL && (colon == NULL || colon > equals);
+        const bool more = equals != NULL && (colon == NULL || colon > equals);
         enum kvr_status status;
         if (more && *n > before)
             status = extend_spec(&(*specs)[*n - 1], text, length, err);
@@ -206,8 +197,7 @@ static bool read_tokens(uint32_t *count, const char *text, uint32_t budget)
     return kvr_parse_u32(count, text, n);
 }
 
-static bool read_choice(uint32_t *count, const char *text,
-                        const char *choices)
+static bool read_choice(uint32_t *count, const char *text, const char *choices)
 {
     const size_t n = strlen(text);
 
@@ -225,9 +215,8 @@ static bool read_choice(uint32_t *count, const char *text,
 
 static enum kvr_status read_value(struct kvr_arg *arg, bool *clamped,
                                   const struct kvr_policy *policy,
-                                  const struct kvr_param *p,
-                                  const char *text, uint32_t budget,
-                                  struct kvr_error *err)
+                                  const struct kvr_param *p, const char *text,
+                                  uint32_t budget, struct kvr_error *err)
 {
     bool ok = false;
 
@@ -240,9 +229,8 @@ static enum kvr_status read_value(struct kvr_arg *arg, bool *clamped,
     } else if (p->type == KVR_PARAM_CHOICE) {
         if (read_choice(&arg->count, text, p->choices))
             return KVR_OK;
-        return kvr_fail(err, KVR_ERR_USAGE,
-                        "policy %s: %s=%s, expected %s", policy->name,
-                        p->name, text, p->choices);
+        return kvr_fail(err, KVR_ERR_USAGE, "policy %s: %s=%s, expected %s",
+                        policy->name, p->name, text, p->choices);
     } else if (p->type == KVR_PARAM_COUNT) {
         ok = kvr_parse_u32(&arg->count, text, strlen(text));
         arg->real = arg->count;
@@ -250,9 +238,8 @@ static enum kvr_status read_value(struct kvr_arg *arg, bool *clamped,
         ok = kvr_parse_real(&arg->real, text, strlen(text));
     }
     if (!ok)
-        return kvr_fail(err, KVR_ERR_USAGE,
-                        "policy %s: %s=%s is not a number", policy->name,
-                        p->name, text);
+        return kvr_fail(err, KVR_ERR_USAGE, "policy %s: %s=%s is not a number",
+                        policy->name, p->name, text);
     if (p->type != KVR_PARAM_TOKENS &&
         (arg->real < p->min || (p->max != 0 && arg->real > p->max)))
         return kvr_fail(err, KVR_ERR_USAGE,

@@ -10,7 +10,9 @@
 enum { SINKS };
 
 static const struct kvr_param params[] = {
-    [SINKS] = {.name = "sinks", .type = KVR_PARAM_TOKENS, .fallback = "4",
+    [SINKS] = {.name = "sinks",
+               .type = KVR_PARAM_TOKENS,
+               .fallback = "4",
                .help = "first tokens that never leave, within B"},
     {.name = NULL},
 };

@@ -24,22 +24,39 @@ enum { LANES = 8, NONE = UINT32_MAX };
 static const double TIE = 1e-12;
 
 static const struct kvr_param params[] = {
-    [RECENT] = {.name = "recent", .type = KVR_PARAM_TOKENS,
-                .fallback = "B/2", .help = "newest tokens that never leave"},
-    [HISTORY] = {.name = "history", .type = KVR_PARAM_COUNT,
-                 .fallback = "400", .min = 1, .max = 65536,
+    [RECENT] = {.name = "recent",
+                .type = KVR_PARAM_TOKENS,
+                .fallback = "B/2",
+                .help = "newest tokens that never leave"},
+    [HISTORY] = {.name = "history",
+                 .type = KVR_PARAM_COUNT,
+                 .fallback = "400",
+                 .min = 1,
+                 .max = 65536,
                  .help = "rows that count"},
-    [H] = {.name = "h", .type = KVR_PARAM_CHOICE, .fallback = "sqrt",
+    [H] = {.name = "h",
+           .type = KVR_PARAM_CHOICE,
+           .fallback = "sqrt",
            .choices = "sqrt|log|cap",
            .help = "sqrt(m), log(1 + m/eps) or min(m, tau)"},
-    [SHRINK] = {.name = "shrink", .type = KVR_PARAM_CHOICE,
-                .fallback = "delete", .choices = "delete|forward",
+    [SHRINK] = {.name = "shrink",
+                .type = KVR_PARAM_CHOICE,
+                .fallback = "delete",
+                .choices = "delete|forward",
                 .help = "several evictions at once: repeated best deletion, "
                         "or forward greedy"},
-    [EPS] = {.name = "eps", .type = KVR_PARAM_REAL, .fallback = "0.01",
-             .min = 1e-9, .max = 1, .help = "of h=log"},
-    [TAU] = {.name = "tau", .type = KVR_PARAM_REAL, .fallback = "0.5",
-             .min = 1e-9, .max = 1, .help = "of h=cap"},
+    [EPS] = {.name = "eps",
+             .type = KVR_PARAM_REAL,
+             .fallback = "0.01",
+             .min = 1e-9,
+             .max = 1,
+             .help = "of h=log"},
+    [TAU] = {.name = "tau",
+             .type = KVR_PARAM_REAL,
+             .fallback = "0.5",
+             .min = 1e-9,
+             .max = 1,
+             .help = "of h=cap"},
     {.name = NULL},
 };
 
@@ -66,8 +83,8 @@ static uint32_t slots(const struct kvr_setting *s)
 
 static uint32_t row_room(const struct kvr_setting *s)
 {
-    const uint32_t history = s->arg[HISTORY].count < s->n_token
-                                 ? s->arg[HISTORY].count : s->n_token;
+    const uint32_t history =
+        s->arg[HISTORY].count < s->n_token ? s->arg[HISTORY].count : s->n_token;
 
     return (history + LANES - 1) / LANES * LANES;
 }
@@ -77,8 +94,7 @@ static size_t state_size(const struct kvr_setting *s)
     const size_t n = s->n_token, rows = row_room(s);
 
     return 2 * align(n * sizeof(uint32_t)) + align(n * sizeof(double)) +
-           align(slots(s) * sizeof(uint32_t)) +
-           align(rows * sizeof(double)) +
+           align(slots(s) * sizeof(uint32_t)) + align(rows * sizeof(double)) +
            align((size_t)slots(s) * rows * sizeof(kvr_real));
 }
 
@@ -125,8 +141,7 @@ static void insert(void *state, const struct kvr_view *view)
     memset(p.weight + (size_t)slot * p.rows, 0, p.rows * sizeof *p.weight);
 }
 
-static void leave(void *state, const struct kvr_view *view,
-                  uint32_t position)
+static void leave(void *state, const struct kvr_view *view, uint32_t position)
 {
     struct parts p = parts_of(state, view->setting);
 

@@ -10,14 +10,16 @@
 enum { PER_HEAD };
 
 static const struct kvr_param params[] = {
-    [PER_HEAD] = {.name = "per-head", .type = KVR_PARAM_COUNT,
-                  .fallback = "0", .max = 1,
+    [PER_HEAD] = {.name = "per-head",
+                  .type = KVR_PARAM_COUNT,
+                  .fallback = "0",
+                  .max = 1,
                   .help = "1: each KV head decides for itself (EasyKV)"},
     {.name = NULL},
 };
 
-KVR_INLINE kvr_real newest_row(kvr_real score, kvr_real weight,
-                               uint32_t step, kvr_real constant)
+KVR_INLINE kvr_real newest_row(kvr_real score, kvr_real weight, uint32_t step,
+                               kvr_real constant)
 {
     (void)score, (void)step, (void)constant;
     return weight;

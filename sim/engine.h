@@ -14,7 +14,7 @@
 
 enum {
     TILE = KVR_TILE_ROWS, /* rows read at once */
-    STRIP = 16,           /* rows that stay in the cache while units pass */
+    STRIP = 32,           /* rows that stay in the cache while units pass */
     BINS = 4096,          /* of the histogram of m */
 };
 
@@ -44,11 +44,11 @@ struct plan {
     size_t stride;        /* T rounded up to 64 */
     uint32_t score_first, score_last;
     bool needs_top, needs_next, needs_future, needs_column, needs_optimum;
-    bool looks_ahead;     /* a first pass over each layer is needed */
+    bool looks_ahead; /* a first pass over each layer is needed */
     bool per_query_head;
-    double scale;         /* a loss row times it is whole units */
-    double unit_mass;     /* one unit in attention mass */
-    double value_scale;   /* largest value norm, rounded up to 2^n */
+    double scale;       /* a loss row times it is whole units */
+    double unit_mass;   /* one unit in attention mass */
+    double value_scale; /* largest value norm, rounded up to 2^n */
     enum kvr_array value_array;
     size_t *rising;  /* [n_budget] budgets from the least up */
     uint32_t *layer; /* [n_layer] stored layers that are replayed */
@@ -78,29 +78,30 @@ struct facts {
 
 /* The future of one cache, from a first pass over the layer. */
 struct future {
-    double *column;   /* [stride] units in all rows */
-    uint64_t *access; /* [T][words] accesses by row */
-    double *summed;   /* [T - P][T] rows for the optimum, units */
+    double *column;           /* [stride] units in all rows */
+    uint64_t *access;         /* [T][words] accesses by row */
+    double *summed;           /* [T - P][T] rows for the optimum, units */
     double *remaining, *rest; /* [stride] running: rows to come, their sum */
-    uint32_t *next;    /* [stride] running: next access */
+    uint32_t *next;           /* [stride] running: next access */
 };
 
 /* Optimum of one cache at every budget, and its schedules. costs stay for the
  * matched optimum; budgets with one protection share them. */
 struct optimum {
     struct kvr_optimum_costs **costs; /* [n_budget] */
-    double *loss;      /* [n_budget] units; NaN: infeasible */
-    uint32_t *leaves;  /* [n_budget][T] last row that sees it; T: all */
+    double *loss;                     /* [n_budget] units; NaN: infeasible */
+    uint32_t *leaves; /* [n_budget][T] last row that sees it; T: all */
 };
 
 /* One policy at one budget over the caches that share its set. */
 struct unit {
     const struct run *run;
     struct kvr_setting setting;
-    struct kvr_window window;   /* the policy's own */
+    struct kvr_window window;             /* the policy's own */
     uint32_t protect_first, protect_last; /* union with the simulator's */
     uint32_t target, cap; /* shrink to target when more than cap are held */
-    uint32_t first_cache, n_cache; /* in the layer */
+    uint32_t first_cache, n_cache;      /* in the layer */
+    uint32_t layer_number, head_number; /* in the model, for messages */
     uint32_t first_head, n_head;
     void *state;
     kvr_real *score;      /* [stride], update rules */
@@ -114,11 +115,11 @@ struct unit {
     uint32_t n_gone;
     uint32_t n_resident, oldest; /* oldest: no resident below it */
     uint32_t evicted_now;
-    double *m;            /* [n_head][counted rows] */
+    double *m; /* [n_head][counted rows] */
     uint32_t n_m;
-    struct kvr_tally *tally; /* [n_cache], units */
+    struct kvr_tally *tally;             /* [n_cache], units */
     double *head_missed, *head_recorded; /* [n_head] units */
-    double *row_missed, *row_recorded; /* [T] units, over its caches */
+    double *row_missed, *row_recorded;   /* [T] units, over its caches */
     struct kvr_eviction *log;
     size_t n_log, log_capacity;
     uint32_t *visible_at; /* [T] |C_t|, where the matched optimum needs it */
@@ -131,39 +132,38 @@ struct unit {
 struct layer_work {
     const struct plan *plan;
     const struct kvr_layer_shape *shape;
-    uint32_t layer;  /* stored index */
+    uint32_t layer; /* stored index */
     uint32_t worker;
     uint32_t n_cache, group; /* caches (or query heads) and heads in each */
-    double unit_mass; /* one unit in attention mass */
-    kvr_real scale;   /* loss row to units */
-    kvr_real *rows;   /* [n_head][TILE][stride] */
-    kvr_real *loss;   /* likewise, or equal to rows */
-    const float *sink;   /* [n_head][T] or NULL */
-    const float *value;  /* [value_rows][T] weights of --loss value */
+    double unit_mass;        /* one unit in attention mass */
+    kvr_real scale;          /* loss row to units */
+    kvr_real *rows;          /* [n_head][TILE][stride] */
+    kvr_real *loss;          /* likewise, or equal to rows */
+    const float *sink;       /* [n_head][T] or NULL */
+    const float *value;      /* [value_rows][T] weights of --loss value */
     uint32_t value_rows;
-    struct facts *facts;   /* [n_cache] */
-    struct future *future; /* [n_cache], or NULL */
+    struct facts *facts;     /* [n_cache] */
+    struct future *future;   /* [n_cache], or NULL */
     struct optimum *optimum; /* [n_cache], or NULL */
-    struct unit *units;    /* [n_unit], runs outer, sets inner */
+    struct unit *units;      /* [n_unit], runs outer, sets inner */
     uint32_t n_unit;
     /* scratch of a step */
     kvr_real *weight, *key, *second; /* [stride] */
-    int32_t *accessed;  /* [stride] */
-    int32_t *ones;      /* [stride] -1 throughout */
-    uint64_t *all;      /* [words] the same as a set */
-    kvr_real *sorted;   /* [stride] */
-    double *wide;       /* [2][stride] */
-    uint16_t *bucket;   /* [stride] */
-    const kvr_real **row; /* [n_head] rows that are being reduced */
-    kvr_real *by;         /* [n_head] and what each is multiplied with */
-    double *kept;         /* [n_head] units of C_t in the row */
-    uint64_t *gone;       /* [words] wanted and not resident */
-    uint32_t tied;        /* candidates as good as the victim, and it */
+    int32_t *accessed;               /* [stride] */
+    int32_t *ones;                   /* [stride] -1 throughout */
+    uint64_t *all;                   /* [words] the same as a set */
+    kvr_real *sorted;                /* [stride] */
+    double *wide;                    /* [2][stride] */
+    uint16_t *bucket;                /* [stride] */
+    const kvr_real **row;            /* [n_head] rows that are being reduced */
+    kvr_real *by;   /* [n_head] and what each is multiplied with */
+    double *kept;   /* [n_head] units of C_t in the row */
+    uint64_t *gone; /* [words] wanted and not resident */
+    uint32_t tied;  /* candidates as good as the victim, and it */
 };
 
 /* rows.. of one tile: heads' rows in place, n rows from `first`. */
-const kvr_real *row_of(const struct layer_work *w, uint32_t head,
-                       uint32_t row);
+const kvr_real *row_of(const struct layer_work *w, uint32_t head, uint32_t row);
 const kvr_real *loss_of(const struct layer_work *w, uint32_t head,
                         uint32_t row);
 
@@ -174,19 +174,17 @@ enum kvr_status facts_init(struct facts *f, const struct plan *plan,
 void facts_fini(struct facts *f);
 size_t facts_bytes(const struct plan *plan, uint32_t n_head);
 /* Fills the strip of rows step, step+1, .. (n of them; row k of the tile). */
-enum kvr_status facts_fill(struct layer_work *w, uint32_t cache,
-                           uint32_t step, uint32_t k, uint32_t n,
-                           struct kvr_error *err);
+enum kvr_status facts_fill(struct layer_work *w, uint32_t cache, uint32_t step,
+                           uint32_t k, uint32_t n, struct kvr_error *err);
 /* The past tokens' `count` heaviest of value[0..n): their mass, and the last
  * of them (-1 if there are fewer). */
-double heaviest(const double *value, uint32_t n, uint32_t count,
-                double *least, struct layer_work *w);
+double heaviest(const double *value, uint32_t n, uint32_t count, double *least,
+                struct layer_work *w);
 /* Threshold of an access rule on a row of n weights, of which those with
  * resident != 0 count (NULL: all); inclusive: weight >= least. */
-kvr_real access_least(const struct kvr_access *access,
-                      const kvr_real *weight, const int32_t *resident,
-                      uint32_t n, uint32_t n_visible, kvr_real *sorted,
-                      int *inclusive);
+kvr_real access_least(const struct kvr_access *access, const kvr_real *weight,
+                      const int32_t *resident, uint32_t n, uint32_t n_visible,
+                      kvr_real *sorted, int *inclusive);
 
 /* layer.c: rows first..first+n-1 of all heads into rows and loss. */
 enum kvr_status layer_read_tile(struct layer_work *w, uint32_t first,
@@ -247,12 +245,16 @@ struct collected { /* what collecting one layer needs */
     uint32_t *histogram; /* [BINS] of the run that is being collected */
     struct percentile_work sorted;
 };
-enum kvr_status sim_keep_lists(struct kvr_sim *sim, struct unit *u,
-                               uint32_t c, size_t run, uint32_t slot,
+enum kvr_status sim_keep_lists(struct kvr_sim *sim, struct unit *u, uint32_t c,
+                               size_t run, uint32_t slot,
                                struct kvr_error *err);
-void sim_add_layer(struct kvr_sim *sim, const struct layer_work *w,
-                   size_t run, uint32_t index,
-                   const uint32_t histogram[BINS]);
+void sim_add_layer(struct kvr_sim *sim, const struct layer_work *w, size_t run,
+                   uint32_t index, const uint32_t histogram[BINS]);
+
+/* The starts of an interval's blocks, made once for a seed by `make`. */
+const uint32_t *
+sim_starts(const struct kvr_sim *sim, uint64_t seed, uint32_t blocks,
+           uint32_t *(*make)(uint32_t n, uint32_t blocks, uint64_t seed));
 
 /* layer.c: one layer from its first tile to its results. */
 enum kvr_status layer_replay(const struct plan *plan, uint32_t index,

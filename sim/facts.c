@@ -12,14 +12,12 @@
 
 enum { BUCKETS = 256, WAYS = 4 };
 
-const kvr_real *row_of(const struct layer_work *w, uint32_t head,
-                       uint32_t row)
+const kvr_real *row_of(const struct layer_work *w, uint32_t head, uint32_t row)
 {
     return w->rows + ((size_t)head * TILE + row) * w->plan->stride;
 }
 
-const kvr_real *loss_of(const struct layer_work *w, uint32_t head,
-                        uint32_t row)
+const kvr_real *loss_of(const struct layer_work *w, uint32_t head, uint32_t row)
 {
     return w->loss + ((size_t)head * TILE + row) * w->plan->stride;
 }
@@ -57,12 +55,11 @@ enum kvr_status facts_init(struct facts *f, const struct plan *plan,
     f->head_top = kvr_aligned_calloc(STRIP * nb, sizeof(double));
     f->over = kvr_aligned_calloc(bits, sizeof(uint64_t));
     f->at_least = kvr_aligned_calloc(bits, sizeof(uint64_t));
-    f->accessed = kvr_aligned_calloc((size_t)STRIP * plan->words,
-                                     sizeof(uint64_t));
+    f->accessed =
+        kvr_aligned_calloc((size_t)STRIP * plan->words, sizeof(uint64_t));
     f->n_accessed = kvr_aligned_calloc(STRIP, sizeof(uint32_t));
-    bool ok = f->summed && f->total && f->sink && f->sum &&
-              f->newest && f->top &&
-              f->least && f->head_top && f->over && f->at_least &&
+    bool ok = f->summed && f->total && f->sink && f->sum && f->newest &&
+              f->top && f->least && f->head_top && f->over && f->at_least &&
               f->accessed && f->n_accessed;
     if (plan->needs_next) {
         f->next_access =
@@ -98,7 +95,7 @@ void facts_fini(struct facts *f)
 
 /* Buckets of values >= 0: exponent and three bits, so larger values never have
  * a smaller bucket. Bucket 0 is that of the largest value there is. */
-static void bucket_of(uint16_t *bucket, const double *value, uint32_t n)
+static int32_t bucket_of(uint16_t *bucket, const double *value, uint32_t n)
 {
     const int32_t *half = (const int32_t *)(const void *)value;
     int32_t top = 0;
@@ -113,6 +110,21 @@ static void bucket_of(uint16_t *bucket, const double *value, uint32_t n)
         const int32_t below = top - (half[2 * i + 1] >> 17);
         bucket[i] = (uint16_t)(below < BUCKETS - 1 ? below : BUCKETS - 1);
     }
+    return top;
+}
+
+/* The least value of a bucket; bucket -1 would begin at infinity. */
+static double bucket_low(int32_t top, int32_t bucket)
+{
+    const int64_t bits = (int64_t)(top - bucket) << 49;
+    double low;
+
+    if (bucket < 0)
+        return HUGE_VAL;
+    if (bucket >= BUCKETS - 1 || top < bucket)
+        return 0;
+    memcpy(&low, &bits, sizeof low);
+    return low;
 }
 
 static int heavier_first(const void *a, const void *b)
@@ -138,80 +150,91 @@ static void sort_bucket(double *v, uint32_t n)
     }
 }
 
-/* Values of a row grouped by bucket, heaviest bucket first. Budgets are cut in
+/* The values of a row by bucket, heaviest bucket first. Budgets are cut in
  * rising order, so that the mass before a cut is added once. */
 struct buckets {
-    double *value;   /* grouped */
-    uint32_t start[BUCKETS + 1];
-    uint64_t sorted[BUCKETS / 64];
-    double mass;     /* of value[0..done) */
-    uint32_t done, at; /* at: bucket that holds place `done` */
+    const struct kernels *kernels;
+    const double *value;
+    int32_t top;  /* see bucket_low */
+    double *here; /* values of bucket `at`, heaviest first */
+    uint32_t count[BUCKETS];
+    uint32_t n, at;  /* buckets before `at` are in before and mass */
+    uint32_t before; /* values in them */
+    uint32_t n_here; /* 0: bucket `at` is not gathered yet */
+    double mass;
 };
 
 /* Neighbours count apart, so that runs of one bucket do not wait for each
  * other. */
 static void group(struct buckets *g, const double *value, uint32_t n,
-                  double *scratch, uint16_t *bucket)
+                  struct layer_work *w)
 {
-    uint32_t count[BUCKETS][WAYS] = {{0}}, sum = 0;
+    uint32_t count[BUCKETS][WAYS] = {{0}};
 
-    bucket_of(bucket, value, n);
+    g->top = bucket_of(w->bucket, value, n);
     for (uint32_t i = 0; i < n; i++)
-        count[bucket[i]][i % WAYS]++;
-    for (uint32_t b = 0; b < BUCKETS; b++) {
-        g->start[b] = sum;
-        for (uint32_t k = 0; k < WAYS; k++) {
-            const uint32_t here = count[b][k];
-            count[b][k] = sum;
-            sum += here;
-        }
-    }
-    g->start[BUCKETS] = n;
-    for (uint32_t i = 0; i < n; i++)
-        scratch[count[bucket[i]][i % WAYS]++] = value[i];
-    memset(g->sorted, 0, sizeof g->sorted);
-    g->value = scratch;
+        count[w->bucket[i]][i % WAYS]++;
+    for (uint32_t b = 0; b < BUCKETS; b++)
+        g->count[b] = count[b][0] + count[b][1] + count[b][2] + count[b][3];
+    g->kernels = w->plan->kernels;
+    g->value = value;
+    g->here = w->wide + w->plan->stride;
+    g->n = n;
+    g->at = g->before = g->n_here = 0;
     g->mass = 0;
-    g->done = g->at = 0;
 }
 
-static void add_up_to(struct buckets *g, uint32_t end)
+/* Moves on to the bucket that holds the count-th heaviest value. */
+static void advance(struct buckets *g, uint32_t count)
 {
-    double mass = g->mass;
+    const uint32_t from = g->at;
 
-    for (; g->done < end; g->done++)
-        mass += g->value[g->done];
-    g->mass = mass;
+    while (g->before + g->count[g->at] < count)
+        g->before += g->count[g->at++];
+    if (g->at == from)
+        return;
+    g->mass +=
+        g->kernels->range_sum(g->value, bucket_low(g->top, (int32_t)g->at - 1),
+                              bucket_low(g->top, (int32_t)from - 1), g->n);
+    g->n_here = 0;
 }
 
 /* Mass and least of the `count` heaviest; count not below the last one's. */
-static double cut(struct buckets *g, uint32_t n, uint32_t count,
-                  double *least)
+static double cut(struct buckets *g, uint32_t count, double *least)
 {
-    if (count >= n) {
-        add_up_to(g, n);
+    double mass;
+
+    if (count == 0) {
+        *least = HUGE_VAL;
+        return 0;
+    }
+    if (count >= g->n) {
         *least = -1;
-        return g->mass;
+        return g->mass +
+               g->kernels->range_sum(
+                   g->value, 0, bucket_low(g->top, (int32_t)g->at - 1), g->n);
     }
-    while (g->start[g->at + 1] < count)
-        g->at++;
-    const uint32_t from = g->start[g->at];
-    if ((g->sorted[g->at / 64] >> (g->at % 64) & 1) == 0) {
-        sort_bucket(g->value + from, g->start[g->at + 1] - from);
-        g->sorted[g->at / 64] |= (uint64_t)1 << (g->at % 64);
+    advance(g, count);
+    if (g->n_here == 0) {
+        g->n_here = g->kernels->range_values(
+            g->here, g->value, bucket_low(g->top, (int32_t)g->at),
+            bucket_low(g->top, (int32_t)g->at - 1), g->n);
+        sort_bucket(g->here, g->n_here);
     }
-    add_up_to(g, count);
-    *least = count > 0 ? g->value[count - 1] : HUGE_VAL;
-    return g->mass;
+    mass = g->mass;
+    for (uint32_t i = 0; i < count - g->before; i++)
+        mass += g->here[i];
+    *least = g->here[count - g->before - 1];
+    return mass;
 }
 
-double heaviest(const double *value, uint32_t n, uint32_t count,
-                double *least, struct layer_work *w)
+double heaviest(const double *value, uint32_t n, uint32_t count, double *least,
+                struct layer_work *w)
 {
     struct buckets g;
 
-    group(&g, value, n, w->wide + w->plan->stride, w->bucket);
-    return cut(&g, n, count, least);
+    group(&g, value, n, w);
+    return cut(&g, count, least);
 }
 
 /* Heaviest at every budget, of the summed row and of each head. */
@@ -220,26 +243,24 @@ static void fill_tops(struct layer_work *w, struct facts *f, uint32_t r,
 {
     const struct plan *plan = w->plan;
     const size_t nb = plan->options->n_budget;
-    double *scratch = w->wide + plan->stride;
     struct buckets g;
     double least;
 
-    group(&g, f->summed + r * plan->stride, t, scratch, w->bucket);
+    group(&g, f->summed + r * plan->stride, t, w);
     for (size_t i = 0; i < nb; i++) {
         const size_t b = plan->rising[i];
-        f->top[r * nb + b] = cut(&g, t, plan->options->budgets[b].tokens,
-                                 &f->least[r * nb + b]);
+        f->top[r * nb + b] =
+            cut(&g, plan->options->budgets[b].tokens, &f->least[r * nb + b]);
         f->head_top[r * nb + b] = f->n_head == 1 ? f->top[r * nb + b] : 0;
     }
     for (uint32_t h = 0; f->n_head > 1 && h < f->n_head; h++) {
-        plan->kernels->add_units(w->wide,
-                                 loss_of(w, f->first_head + h, k),
+        plan->kernels->add_units(w->wide, loss_of(w, f->first_head + h, k),
                                  (double)w->scale, 1, (t + 64) / 64 * 64);
-        group(&g, w->wide, t, scratch, w->bucket);
+        group(&g, w->wide, t, w);
         for (size_t i = 0; i < nb; i++) {
             const size_t b = plan->rising[i];
             f->head_top[r * nb + b] +=
-                cut(&g, t, plan->options->budgets[b].tokens, &least);
+                cut(&g, plan->options->budgets[b].tokens, &least);
         }
     }
 }
@@ -256,8 +277,7 @@ static void fill_bits(struct layer_work *w, struct facts *f, uint32_t r,
         uint64_t *over = f->over + (r * nb + b) * plan->words;
         uint64_t *at_least = f->at_least + (r * nb + b) * plan->words;
         const double least = f->least[r * nb + b];
-        plan->kernels->bits_above(over, summed, least, 0,
-                                  (t + 64) / 64 * 64);
+        plan->kernels->bits_above(over, summed, least, 0, (t + 64) / 64 * 64);
         plan->kernels->bits_above(at_least, summed, least, 1,
                                   (t + 64) / 64 * 64);
         over[t / 64] &= newest - 1;
@@ -281,8 +301,7 @@ static kvr_real ranked_least(const struct kvr_access *access,
     if (access->kind == KVR_ACCESS_RELMAX)
         return (kvr_real)(access->x * (double)sorted[0]);
     if (access->kind == KVR_ACCESS_TOPM)
-        return access->x >= n ? sorted[n - 1]
-                              : sorted[(uint32_t)access->x - 1];
+        return access->x >= n ? sorted[n - 1] : sorted[(uint32_t)access->x - 1];
     for (uint32_t i = 0; i < n; i++)
         total += (double)sorted[i];
     for (uint32_t i = 0; i < n; i++) {
@@ -293,10 +312,9 @@ static kvr_real ranked_least(const struct kvr_access *access,
     return sorted[n - 1];
 }
 
-kvr_real access_least(const struct kvr_access *access,
-                      const kvr_real *weight, const int32_t *resident,
-                      uint32_t n, uint32_t n_visible, kvr_real *sorted,
-                      int *inclusive)
+kvr_real access_least(const struct kvr_access *access, const kvr_real *weight,
+                      const int32_t *resident, uint32_t n, uint32_t n_visible,
+                      kvr_real *sorted, int *inclusive)
 {
     uint32_t count = 0;
 
@@ -332,8 +350,8 @@ static void fill_accesses(struct layer_work *w, struct facts *f, uint32_t r,
     }
     plan->kernels->weigh(w->weight, w->row, w->by, f->n_head,
                          (kvr_real)1 / (kvr_real)f->n_head, wide);
-    const kvr_real least = access_least(&o->access, w->weight, NULL, n, n,
-                                        w->sorted, &inclusive);
+    const kvr_real least =
+        access_least(&o->access, w->weight, NULL, n, n, w->sorted, &inclusive);
     plan->kernels->above(w->accessed, w->weight, least, inclusive, wide);
     const uint32_t end =
         o->hit_prompt_only && plan->P < t ? plan->P : t; /* past tokens */
@@ -351,8 +369,8 @@ static void fill_accesses(struct layer_work *w, struct facts *f, uint32_t r,
 }
 
 /* What is still to come after row t. */
-static void fill_future(struct layer_work *w, struct facts *f,
-                        struct future *u, uint32_t r, uint32_t t)
+static void fill_future(struct layer_work *w, struct facts *f, struct future *u,
+                        uint32_t r, uint32_t t)
 {
     const struct plan *plan = w->plan;
     const double *summed = f->summed + r * plan->stride;
@@ -402,8 +420,7 @@ static enum kvr_status fill_sums(struct layer_work *w, struct facts *f,
                             w->shape->layer, head, t, (double)sum);
         f->sink[r * f->n_head + h] =
             w->sink == NULL ? 0
-                            : rint((double)w->sink[(size_t)head * plan->T +
-                                                   t] *
+                            : rint((double)w->sink[(size_t)head * plan->T + t] *
                                    (double)w->scale);
         f->total[r * f->n_head + h] = total;
     }
@@ -411,9 +428,8 @@ static enum kvr_status fill_sums(struct layer_work *w, struct facts *f,
     return KVR_OK;
 }
 
-enum kvr_status facts_fill(struct layer_work *w, uint32_t cache,
-                           uint32_t step, uint32_t k, uint32_t n,
-                           struct kvr_error *err)
+enum kvr_status facts_fill(struct layer_work *w, uint32_t cache, uint32_t step,
+                           uint32_t k, uint32_t n, struct kvr_error *err)
 {
     const struct plan *plan = w->plan;
     struct facts *f = &w->facts[cache];

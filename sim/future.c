@@ -16,15 +16,15 @@ static size_t protections(const struct plan *plan)
 {
     const struct kvr_sim_options *o = plan->options;
 
-    return o->protect_first.share > 0 || o->protect_last.share > 0
-               ? o->n_budget : 1;
+    return o->protect_first.share > 0 || o->protect_last.share > 0 ? o->n_budget
+                                                                   : 1;
 }
 
 size_t future_bytes(const struct plan *plan, uint32_t n_cache)
 {
     const size_t decode = plan->T - plan->P;
-    size_t each = 3 * plan->stride * sizeof(double) +
-                  plan->stride * sizeof(uint32_t);
+    size_t each =
+        3 * plan->stride * sizeof(double) + plan->stride * sizeof(uint32_t);
     uint64_t costs = 0, solver = 0;
     const struct kvr_optimum_problem problem = {.n_token = plan->T,
                                                 .prompt_len = plan->P};
@@ -65,8 +65,7 @@ static enum kvr_status future_init(struct future *u, struct optimum *o,
     u->next = kvr_aligned_calloc(plan->stride, sizeof(uint32_t));
     ok = u->column && u->remaining && u->rest && u->next;
     if (plan->needs_next) {
-        u->access = kvr_calloc((size_t)plan->T * plan->words,
-                               sizeof(uint64_t));
+        u->access = kvr_calloc((size_t)plan->T * plan->words, sizeof(uint64_t));
         ok = ok && u->access;
     }
     if (plan->needs_optimum) {
@@ -129,16 +128,28 @@ static void note_accesses(struct layer_work *w, uint32_t c, uint32_t t,
     }
     plan->kernels->weigh(w->weight, w->row, w->by, f->n_head,
                          (kvr_real)1 / (kvr_real)f->n_head, wide);
-    const kvr_real least =
-        access_least(&plan->options->access, w->weight, NULL, n, n,
-                     w->sorted, &inclusive);
+    const kvr_real least = access_least(&plan->options->access, w->weight, NULL,
+                                        n, n, w->sorted, &inclusive);
     plan->kernels->above(w->accessed, w->weight, least, inclusive, wide);
     for (uint32_t i = 0; i < n; i++)
         bits[i / 64] |= (uint64_t)(w->accessed[i] & 1) << (i % 64);
 }
 
-static void note_row(struct layer_work *w, uint32_t c, uint32_t t,
-                     uint32_t k)
+/* Column sums are of the attention itself, whatever the loss. */
+static void note_columns(struct layer_work *w, uint32_t c, uint32_t t,
+                         uint32_t k)
+{
+    const struct facts *f = &w->facts[c];
+    double *column = w->future[c].column;
+
+    for (uint32_t h = 0; h < f->n_head; h++) {
+        const kvr_real *row = row_of(w, f->first_head + h, k);
+        for (uint32_t i = 0; i <= t; i++)
+            column[i] += (double)row[i] * (double)w->scale;
+    }
+}
+
+static void note_row(struct layer_work *w, uint32_t c, uint32_t t, uint32_t k)
 {
     const struct plan *plan = w->plan;
     const struct facts *f = &w->facts[c];
@@ -148,10 +159,10 @@ static void note_row(struct layer_work *w, uint32_t c, uint32_t t,
     for (uint32_t h = 0; h < f->n_head; h++)
         plan->kernels->add_units(w->wide, loss_of(w, f->first_head + h, k),
                                  (double)w->scale, h == 0, wide);
-    for (uint32_t i = 0; i <= t; i++) {
-        u->column[i] += w->wide[i];
+    for (uint32_t i = 0; i <= t; i++)
         future_add(u, i, w->wide[i]);
-    }
+    if (plan->needs_column)
+        note_columns(w, c, t, k);
     if (plan->needs_next)
         note_accesses(w, c, t, k);
     if (plan->needs_optimum && t >= plan->P)
@@ -246,8 +257,8 @@ static enum kvr_status solve_some(struct layer_work *w, uint32_t c,
         return kvr_no_memory(err, "budgets", o->n_budget);
     for (size_t b = 0; b < o->n_budget; b++)
         if (same[b])
-            k[n++] = o->budgets[b].tokens < plan->T
-                         ? o->budgets[b].tokens + 1 : plan->T;
+            k[n++] = o->budgets[b].tokens < plan->T ? o->budgets[b].tokens + 1
+                                                    : plan->T;
     const struct kvr_optimum_request request = {.budgets = k, .n_budget = n};
     enum kvr_status status = kvr_optimum_costs_new(
         &costs, problem, kvr_optimum_matrix_row, &matrix, err);
@@ -265,12 +276,11 @@ static enum kvr_status solve_some(struct layer_work *w, uint32_t c,
     return status;
 }
 
-static enum kvr_status solve_sheltered(
-    struct layer_work *w, uint32_t c, const struct kvr_optimum_problem *p,
-    const bool *same, struct kvr_error *err)
+static enum kvr_status solve_sheltered(struct layer_work *w, uint32_t c,
+                                       const struct kvr_optimum_problem *p,
+                                       const bool *same, struct kvr_error *err)
 {
-    const bool local =
-        w->shape->mask != KVR_MASK_CAUSAL && w->shape->span > 0;
+    const bool local = w->shape->mask != KVR_MASK_CAUSAL && w->shape->span > 0;
     struct kvr_optimum_problem problem = *p;
 
     if (!local || p->protect_first == 0)

@@ -128,9 +128,8 @@ KVR_INLINE void weigh_max(kvr_real *out, const kvr_real *const *row,
 }
 
 /* A second pass finds the oldest of the lowest: no branch to mispredict. */
-KVR_INLINE struct lowest lowest(const kvr_real *score,
-                                const int32_t *resident, uint32_t first,
-                                uint32_t end)
+KVR_INLINE struct lowest lowest(const kvr_real *score, const int32_t *resident,
+                                uint32_t first, uint32_t end)
 {
     const int32_t from = (int32_t)first, to = (int32_t)end;
     int32_t oldest = INT32_MAX, n = 0;
@@ -153,8 +152,8 @@ KVR_INLINE struct lowest lowest(const kvr_real *score,
 
 KVR_INLINE struct lowest lowest_second(const kvr_real *score, kvr_real low,
                                        const kvr_real *second,
-                                       const int32_t *resident,
-                                       uint32_t first, uint32_t end)
+                                       const int32_t *resident, uint32_t first,
+                                       uint32_t end)
 {
     const int32_t from = (int32_t)first, to = (int32_t)end;
     int32_t oldest = INT32_MAX, n = 0;
@@ -205,6 +204,72 @@ KVR_INLINE void add_units(double *out, const kvr_real *row, double scale,
             o[i] += (double)w[i] * scale;
 }
 
+/* Four doubles: what one register of AVX2 holds. */
+enum { DLANES = 4 };
+typedef int64_t dmask __attribute__((vector_size(DLANES * 8), may_alias));
+typedef double dvec __attribute__((vector_size(DLANES * 8), may_alias));
+
+KVR_INLINE dmask inside(dvec v, double low, double high)
+{
+    return (dmask)(v >= low) & (dmask)(v < high);
+}
+
+KVR_INLINE double range_sum(const double *value, double low, double high,
+                            uint32_t n)
+{
+    dvec a = {0}, b = {0};
+    double sum = 0;
+    uint32_t i = 0;
+
+    for (; i + 2 * DLANES <= n; i += 2 * DLANES) {
+        const dvec v = *(const dvec *)(value + i);
+        const dvec w = *(const dvec *)(value + i + DLANES);
+        a += (dvec)((dmask)v & inside(v, low, high));
+        b += (dvec)((dmask)w & inside(w, low, high));
+    }
+    a += b;
+    for (uint32_t k = 0; k < DLANES; k++)
+        sum += a[k];
+    for (; i < n; i++)
+        sum += value[i] >= low && value[i] < high ? value[i] : 0;
+    return sum;
+}
+
+/* Which of two neighbours are in the range, as bits. */
+#if defined(__x86_64__)
+KVR_INLINE uint32_t pair_inside(const double *value, double low, double high)
+{
+    const __m128d v = _mm_loadu_pd(value);
+
+    return (uint32_t)_mm_movemask_pd(_mm_and_pd(
+        _mm_cmpge_pd(v, _mm_set1_pd(low)), _mm_cmplt_pd(v, _mm_set1_pd(high))));
+}
+#else
+KVR_INLINE uint32_t pair_inside(const double *value, double low, double high)
+{
+    return (uint32_t)(value[0] >= low && value[0] < high) |
+           (uint32_t)(value[1] >= low && value[1] < high) << 1;
+}
+#endif
+
+KVR_INLINE uint32_t range_values(double *out, const double *value, double low,
+                                 double high, uint32_t n)
+{
+    uint32_t count = 0, i = 0;
+
+    for (; i + 32 <= n; i += 32) {
+        uint32_t hits = 0;
+        for (uint32_t k = 0; k < 32; k += 2)
+            hits |= pair_inside(value + i + k, low, high) << k;
+        for (; hits != 0; hits &= hits - 1)
+            out[count++] = value[i + (uint32_t)__builtin_ctz(hits)];
+    }
+    for (; i < n; i++)
+        if (value[i] >= low && value[i] < high)
+            out[count++] = value[i];
+    return count;
+}
+
 KVR_INLINE struct overlap overlap(const uint64_t *over,
                                   const uint64_t *at_least,
                                   const uint64_t *accessed,
@@ -226,8 +291,7 @@ KVR_INLINE struct overlap overlap(const uint64_t *over,
 
 /* 64 comparisons as one word. */
 #if defined(__x86_64__)
-KVR_INLINE uint64_t compare64(const double *value, double least,
-                              int inclusive)
+KVR_INLINE uint64_t compare64(const double *value, double least, int inclusive)
 {
     const __m128d at = _mm_set1_pd(least);
     uint64_t word = 0;
@@ -241,8 +305,7 @@ KVR_INLINE uint64_t compare64(const double *value, double least,
     return word;
 }
 #else
-KVR_INLINE uint64_t compare64(const double *value, double least,
-                              int inclusive)
+KVR_INLINE uint64_t compare64(const double *value, double least, int inclusive)
 {
     uint64_t word = 0;
 
@@ -279,9 +342,9 @@ KVR_INLINE void bits_above(uint64_t *out, const double *value, double least,
     { \
         weigh_max(out, row, by, n_row, n); \
     } \
-    target static struct lowest lowest_##suffix( \
-        const kvr_real *score, const int32_t *resident, uint32_t first, \
-        uint32_t end) \
+    target static struct lowest lowest_##suffix(const kvr_real *score, \
+                                                const int32_t *resident, \
+                                                uint32_t first, uint32_t end) \
     { \
         return lowest(score, resident, first, end); \
     } \
@@ -298,10 +361,19 @@ KVR_INLINE void bits_above(uint64_t *out, const double *value, double least,
         above(out, weight, least, inclusive, n); \
     } \
     target static void add_units_##suffix(double *out, const kvr_real *row, \
-                                          double scale, int anew, \
-                                          uint32_t n) \
+                                          double scale, int anew, uint32_t n) \
     { \
         add_units(out, row, scale, anew, n); \
+    } \
+    target static double range_sum_##suffix(const double *value, double low, \
+                                            double high, uint32_t n) \
+    { \
+        return range_sum(value, low, high, n); \
+    } \
+    target static uint32_t range_values_##suffix( \
+        double *out, const double *value, double low, double high, uint32_t n) \
+    { \
+        return range_values(out, value, low, high, n); \
     } \
     target static struct overlap overlap_##suffix( \
         const uint64_t *over, const uint64_t *at_least, \
@@ -310,8 +382,7 @@ KVR_INLINE void bits_above(uint64_t *out, const double *value, double least,
     { \
         return overlap(over, at_least, accessed, resident, gone, words); \
     } \
-    target static void bits_above_##suffix(uint64_t *out, \
-                                           const double *value, \
+    target static void bits_above_##suffix(uint64_t *out, const double *value, \
                                            double least, int inclusive, \
                                            uint32_t n) \
     { \
@@ -324,9 +395,10 @@ KVR__KERNELS(KVR_TARGET_AVX512, avx512)
 
 #define KVR__TABLE(suffix) \
     { \
-        mass_##suffix, weigh_##suffix, weigh_max_##suffix, \
-            lowest_##suffix, lowest_second_##suffix, above_##suffix, \
-            add_units_##suffix, overlap_##suffix, bits_above_##suffix \
+        mass_##suffix, weigh_##suffix, weigh_max_##suffix, lowest_##suffix, \
+            lowest_second_##suffix, above_##suffix, add_units_##suffix, \
+            range_sum_##suffix, range_values_##suffix, overlap_##suffix, \
+            bits_above_##suffix \
     }
 
 static const struct kernels tables[KVR_N_ISA] = {

@@ -34,13 +34,11 @@ struct kernels {
      * each a whole number (float build; plain double sum in the double
      * build). bits: the residents as a set; words without any are skipped. */
     double (*mass)(const int32_t *resident, const uint64_t *bits,
-                   const kvr_real *row,
-                   const kvr_real *loss, kvr_real scale, uint32_t n,
-                   kvr_real *sum);
+                   const kvr_real *row, const kvr_real *loss, kvr_real scale,
+                   uint32_t n, kvr_real *sum);
     /* out = (row[0]*by[0] + row[1]*by[1] + ..) * last, heads in order. */
-    void (*weigh)(kvr_real *out, const kvr_real *const *row,
-                  const kvr_real *by, uint32_t n_row, kvr_real last,
-                  uint32_t n);
+    void (*weigh)(kvr_real *out, const kvr_real *const *row, const kvr_real *by,
+                  uint32_t n_row, kvr_real last, uint32_t n);
     /* out = max over rows of row*by. */
     void (*weigh_max)(kvr_real *out, const kvr_real *const *row,
                       const kvr_real *by, uint32_t n_row, uint32_t n);
@@ -56,8 +54,14 @@ struct kernels {
     void (*above)(int32_t *out, const kvr_real *weight, kvr_real least,
                   int inclusive, uint32_t n);
     /* out[i] = (anew ? 0 : out[i]) + row[i] * scale: whole units. */
-    void (*add_units)(double *out, const kvr_real *row, double scale,
-                      int anew, uint32_t n);
+    void (*add_units)(double *out, const kvr_real *row, double scale, int anew,
+                      uint32_t n);
+    /* Sum of the values in [low, high): in units exact, so in any order. */
+    double (*range_sum)(const double *value, double low, double high,
+                        uint32_t n);
+    /* Puts these values into out[], in order; how many. */
+    uint32_t (*range_values)(double *out, const double *value, double low,
+                             double high, uint32_t n);
     /* Counts `words` words of sets, and leaves in gone[] what is over but not
      * resident. */
     struct overlap (*overlap)(const uint64_t *over, const uint64_t *at_least,

@@ -81,8 +81,7 @@ struct kvr_protect {
 };
 enum kvr_status kvr_protect_parse(struct kvr_protect *out, const char *text,
                                   struct kvr_error *err) KVR_MUST_CHECK;
-uint32_t kvr_protect_tokens(const struct kvr_protect *protect,
-                            uint32_t budget);
+uint32_t kvr_protect_tokens(const struct kvr_protect *protect, uint32_t budget);
 
 enum kvr_loss { KVR_LOSS_MASS, KVR_LOSS_VALUE };
 
@@ -102,11 +101,11 @@ struct kvr_sim_options {
     uint32_t score_first, score_last; /* counted rows; 0, 0: P..T-1 */
     enum kvr_loss loss;
     bool hit_prompt_only; /* hit ratio counts prompt tokens only (SnapKV) */
-    bool bounds;    /* compute the optimum even if no policy asks */
-    bool schedules; /* keep evictions for kvr_sim_evictions */
-    bool steps;     /* keep per-step rows for kvr_sim_steps */
+    bool bounds;          /* compute the optimum even if no policy asks */
+    bool schedules;       /* keep evictions for kvr_sim_evictions */
+    bool steps;           /* keep per-step rows for kvr_sim_steps */
     uint64_t seed;
-    uint32_t n_seed;    /* replicates of rules with randomness; 0: 1 */
+    uint32_t n_seed; /* replicates of rules with randomness; 0: 1 */
     uint32_t threads;
     uint64_t memory;    /* bytes; 0: no limit. Over it: KVR_ERR_LIMIT */
     const bool *layers; /* [n_layer] which to replay; NULL: all */
@@ -123,24 +122,24 @@ enum { KVR_LAG_BINS = 24 }; /* bin b: 2^b .. 2^(b+1)-1 */
 /* Sums over counted rows. Masses in units of attention (1 = one row of one
  * query head). */
 struct kvr_tally {
-    double missed, recorded;   /* miss mass = missed / recorded */
+    double missed, recorded;               /* miss mass = missed / recorded */
     double prompt_missed, prompt_recorded; /* --prefill stream, rows < P */
-    double kl;                 /* sum of -log(1 - m) over rows with m < 1 */
+    double kl; /* sum of -log(1 - m) over rows with m < 1 */
     uint64_t kl_rows, infinite_rows, blind_rows;
     uint64_t hits, accesses;
-    double kept, best;         /* recall = kept / best */
-    uint64_t overlap, wanted;  /* overlap = overlap / wanted */
-    double head_kept, head_best; /* recall_head */
-    double late;               /* late importance = late / recorded */
+    double kept, best;                /* recall = kept / best */
+    uint64_t overlap, wanted;         /* overlap = overlap / wanted */
+    double head_kept, head_best;      /* recall_head */
+    double late;                      /* late importance = late / recorded */
     double late_by_age[KVR_LAG_BINS]; /* by age at eviction */
     double late_by_lag[KVR_LAG_BINS]; /* by rows since the eviction */
-    uint64_t visible, rows;    /* occupancy mean = visible / rows */
+    uint64_t visible, rows;           /* occupancy mean = visible / rows */
     uint64_t peak;
     uint64_t evictions, tied, tied_at_zero;
-    double topk;      /* least loss with |C_t| tokens that may come back */
-    double topk_b;    /* the same with B + 1 */
-    double head_bound; /* each query head its own B, and the newest */
-    double oracle;    /* exact optimum at B; NaN: see oracle_reason */
+    double topk;           /* least loss with |C_t| tokens that may come back */
+    double topk_b;         /* the same with B + 1 */
+    double head_bound;     /* each query head its own B, and the newest */
+    double oracle;         /* exact optimum at B; NaN: see oracle_reason */
     double oracle_matched; /* exact optimum for k_t = |C_t|; NaN: likewise */
 };
 
@@ -169,27 +168,27 @@ struct kvr_run_result {
     enum kvr_group group;
     uint32_t protect_first, protect_last; /* the simulator's, in tokens */
     struct kvr_window window;             /* the policy's own */
-    enum kvr_status status; /* of the policy; the others go on */
+    enum kvr_status status;               /* of the policy; the others go on */
     char error[KVR_ERROR_SIZE];
     struct kvr_tally model, global; /* all layers; global-attention ones */
     struct kvr_percentiles model_miss, global_miss;
-    struct kvr_tally *layers;       /* [n_layer replayed] */
+    struct kvr_tally *layers; /* [n_layer replayed] */
     struct kvr_percentiles *layer_miss;
-    struct kvr_cache_result *caches; /* [n_cache], by layer, then head */
+    struct kvr_cache_result *caches;   /* [n_cache], by layer, then head */
     double *row_missed, *row_recorded; /* [T] over all caches, per row */
-    const char *oracle_reason;  /* why model.oracle is NaN */
-    const char *matched_reason; /* why model.oracle_matched is NaN */
+    const char *oracle_reason;         /* why model.oracle is NaN */
+    const char *matched_reason;        /* why model.oracle_matched is NaN */
 };
 
 struct kvr_sim {
     uint32_t n_token, prompt_len, score_first, score_last;
-    uint32_t n_layer, n_cache; /* replayed */
+    uint32_t n_layer, n_cache;    /* replayed */
     const uint32_t *layer_number; /* [n_layer] in the model */
-    bool has_local; /* window or chunk layers are there */
+    bool has_local;               /* window or chunk layers are there */
     size_t n_run;
     struct kvr_run_result *runs; /* by policy, budget, replicate */
-    uint64_t peak_bytes; /* estimate that was held against the limit */
-    void *own;           /* private: evictions and steps */
+    uint64_t peak_bytes;         /* estimate that was held against the limit */
+    void *own;                   /* private: evictions and steps */
 };
 
 /* Replays. On success *out is the caller's (kvr_sim_free). Fails with
@@ -214,16 +213,15 @@ struct kvr_step_row {
     uint32_t step, visible, evicted;
     double miss; /* share of the row's recorded mass */
 };
-const struct kvr_step_row *kvr_sim_steps(const struct kvr_sim *sim,
-                                         size_t run, uint32_t cache,
-                                         size_t *n);
+const struct kvr_step_row *kvr_sim_steps(const struct kvr_sim *sim, size_t run,
+                                         uint32_t cache, size_t *n);
 
 /* a += b, in the order of the calls; peak is the larger. */
 void kvr_tally_add(struct kvr_tally *a, const struct kvr_tally *b);
 
 /* 95 % interval of a run's miss mass over this text: circular blocks of 32
  * rows, the same in all heads (2000 resamples). Or of the difference between
- * two runs of one sim, paired, if `other` is not NULL. */
+ * two runs of one sim, paired, if `other` is not NULL. Not thread-safe. */
 void kvr_sim_interval(double out[2], const struct kvr_sim *sim,
                       const struct kvr_run_result *run,
                       const struct kvr_run_result *other, uint64_t seed);

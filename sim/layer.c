@@ -12,8 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static enum kvr_status work_init(struct layer_work *w,
-                                 struct kvr_error *err)
+static enum kvr_status work_init(struct layer_work *w, struct kvr_error *err)
 {
     const struct plan *plan = w->plan;
     const size_t n_head = w->shape->n_head;
@@ -21,7 +20,8 @@ static enum kvr_status work_init(struct layer_work *w,
 
     w->rows = kvr_aligned_calloc(tile, sizeof(kvr_real));
     w->loss = plan->options->loss == KVR_LOSS_MASS
-                  ? w->rows : kvr_aligned_calloc(tile, sizeof(kvr_real));
+                  ? w->rows
+                  : kvr_aligned_calloc(tile, sizeof(kvr_real));
     w->weight = kvr_aligned_calloc(plan->stride, sizeof(kvr_real));
     w->key = kvr_aligned_calloc(plan->stride, sizeof(kvr_real));
     w->second = kvr_aligned_calloc(plan->stride, sizeof(kvr_real));
@@ -37,8 +37,8 @@ static enum kvr_status work_init(struct layer_work *w,
     w->kept = kvr_calloc(n_head, sizeof *w->kept);
     w->facts = kvr_calloc(w->n_cache, sizeof *w->facts);
     if (!w->rows || !w->loss || !w->weight || !w->key || !w->second ||
-        !w->sorted || !w->accessed || !w->ones || !w->all || !w->wide || !w->bucket ||
-        !w->gone || !w->row || !w->by || !w->kept || !w->facts)
+        !w->sorted || !w->accessed || !w->ones || !w->all || !w->wide ||
+        !w->bucket || !w->gone || !w->row || !w->by || !w->kept || !w->facts)
         return kvr_no_memory(err, "a layer's rows", tile * sizeof(kvr_real));
     memset(w->ones, 0xff, plan->stride * sizeof *w->ones);
     memset(w->all, 0xff, plan->words * sizeof *w->all);
@@ -91,9 +91,8 @@ static void weigh_by_value(struct layer_work *w, uint32_t n)
             const size_t at = ((size_t)h * TILE + k) * plan->stride;
             for (uint32_t i = 0; i < plan->T; i++)
                 w->loss[at + i] =
-                    (kvr_real)(rint((double)w->rows[at + i] *
-                                    (double)value[i] / plan->value_scale *
-                                    0x1p24) *
+                    (kvr_real)(rint((double)w->rows[at + i] * (double)value[i] /
+                                    plan->value_scale * 0x1p24) *
                                0x1p-24);
         }
     }
@@ -105,10 +104,10 @@ enum kvr_status layer_read_tile(struct layer_work *w, uint32_t first,
     const struct plan *plan = w->plan;
 
     for (uint32_t h = 0; h < w->shape->n_head; h++) {
-        const enum kvr_status status = plan->rows->read(
-            plan->rows->ud, w->layer, h, first, n,
-            w->rows + (size_t)h * TILE * plan->stride, plan->stride,
-            w->worker, err);
+        const enum kvr_status status =
+            plan->rows->read(plan->rows->ud, w->layer, h, first, n,
+                             w->rows + (size_t)h * TILE * plan->stride,
+                             plan->stride, w->worker, err);
         if (status != KVR_OK)
             return status;
     }
@@ -123,8 +122,7 @@ static bool wanted(const struct plan *plan, uint32_t cache)
 }
 
 /* Runs outer, sets inner; a rule of layer scope has one set. */
-static enum kvr_status make_units(struct layer_work *w,
-                                  struct kvr_error *err)
+static enum kvr_status make_units(struct layer_work *w, struct kvr_error *err)
 {
     const struct plan *plan = w->plan;
 
@@ -133,14 +131,13 @@ static enum kvr_status make_units(struct layer_work *w,
         return kvr_no_memory(err, "units", plan->n_run * w->n_cache);
     for (size_t i = 0; i < plan->n_run; i++) {
         const struct run *run = &plan->runs[i];
-        const bool whole = run->policy->scope == KVR_SCOPE_LAYER &&
-                           !plan->per_query_head;
+        const bool whole =
+            run->policy->scope == KVR_SCOPE_LAYER && !plan->per_query_head;
         for (uint32_t c = 0; c < w->n_cache; c++) {
             if (whole ? c > 0 : !wanted(plan, c))
                 continue;
-            const enum kvr_status status =
-                unit_init(&w->units[w->n_unit++], w, run, c,
-                          whole ? w->n_cache : 1, err);
+            const enum kvr_status status = unit_init(
+                &w->units[w->n_unit++], w, run, c, whole ? w->n_cache : 1, err);
             if (status != KVR_OK)
                 return status;
         }
@@ -168,8 +165,7 @@ static enum kvr_status replay_tile(struct layer_work *w, uint32_t first,
     return KVR_OK;
 }
 
-static enum kvr_status load_arrays(struct layer_work *w,
-                                   struct kvr_error *err)
+static enum kvr_status load_arrays(struct layer_work *w, struct kvr_error *err)
 {
     const struct plan *plan = w->plan;
     const struct kvr_rows *rows = plan->rows;
@@ -179,11 +175,11 @@ static enum kvr_status load_arrays(struct layer_work *w,
     if (rows->array == NULL)
         return KVR_OK;
     if (plan->options->loss == KVR_LOSS_MASS)
-        status = rows->array(rows->ud, w->layer, KVR_SINK_MASS, &w->sink, &n,
-                             err);
+        status =
+            rows->array(rows->ud, w->layer, KVR_SINK_MASS, &w->sink, &n, err);
     else
-        status = rows->array(rows->ud, w->layer, plan->value_array,
-                             &w->value, &w->value_rows, err);
+        status = rows->array(rows->ud, w->layer, plan->value_array, &w->value,
+                             &w->value_rows, err);
     return status;
 }
 
@@ -193,8 +189,7 @@ static enum kvr_status match(struct unit *u, struct layer_work *w, double *loss,
 {
     struct kvr_optimum_plan *matched = NULL;
     const struct optimum *o = &w->optimum[u->first_cache];
-    const enum kvr_status status =
-        kvr_optimum_matched(
+    const enum kvr_status status = kvr_optimum_matched(
         &matched, o->costs[u->run->budget_index], u->visible_at, err);
 
     if (status != KVR_OK)
@@ -220,8 +215,7 @@ static enum kvr_status check_bounds(const struct unit *u,
 {
     const struct kvr_tally *t = &u->tally[c];
     const double slack = w->plan->rows->unit > 0 ? 0 : 1e-9 * t->recorded;
-    const double best =
-        !isnan(t->oracle) ? t->oracle : t->oracle_matched;
+    const double best = !isnan(t->oracle) ? t->oracle : t->oracle_matched;
     const char *what = NULL;
     double bound = 0;
 
@@ -237,9 +231,8 @@ static enum kvr_status check_bounds(const struct unit *u,
     return kvr_fail(err, KVR_ERR_INTERNAL,
                     "policy %s, budget %s, layer %u, kv head %u: lost %.17g "
                     "units, less than the bound %s %.17g",
-                    u->run->policy->name, u->run->budget->spec,
-                    w->shape->layer, u->first_cache + c, t->missed, what,
-                    bound);
+                    u->run->policy->name, u->run->budget->spec, w->shape->layer,
+                    u->first_cache + c, t->missed, what, bound);
 }
 
 /* The optimum beside a unit's tally: at B, or for what it really held. */
@@ -247,9 +240,9 @@ static enum kvr_status add_optimum(struct unit *u, struct layer_work *w,
                                    struct kvr_error *err)
 {
     const struct plan *plan = w->plan;
-    const bool comparable =
-        plan->needs_optimum && plan->score_first == plan->P &&
-        plan->score_last + 1 == plan->T;
+    const bool comparable = plan->needs_optimum &&
+                            plan->score_first == plan->P &&
+                            plan->score_last + 1 == plan->T;
     const bool within = comparable && within_budget(u, plan);
 
     for (uint32_t c = 0; c < u->n_cache; c++) {
@@ -262,8 +255,7 @@ static enum kvr_status add_optimum(struct unit *u, struct layer_work *w,
             t->oracle = o->loss[u->run->budget_index];
         else if (u->n_cache == 1 &&
                  (u->run->policy->needs & KVR_KEEPS_ALL) == 0) {
-            const enum kvr_status status =
-                match(u, w, &t->oracle_matched, err);
+            const enum kvr_status status = match(u, w, &t->oracle_matched, err);
             if (status != KVR_OK)
                 return status;
         }
@@ -279,10 +271,10 @@ static enum kvr_status add_optimum(struct unit *u, struct layer_work *w,
 static void to_mass(struct kvr_tally *t, double unit)
 {
     double *const sums[] = {
-        &t->missed, &t->recorded, &t->prompt_missed, &t->prompt_recorded,
-        &t->kept, &t->best, &t->head_kept, &t->head_best, &t->late,
-        &t->topk, &t->topk_b, &t->head_bound, &t->oracle,
-        &t->oracle_matched};
+        &t->missed, &t->recorded,      &t->prompt_missed, &t->prompt_recorded,
+        &t->kept,   &t->best,          &t->head_kept,     &t->head_best,
+        &t->late,   &t->topk,          &t->topk_b,        &t->head_bound,
+        &t->oracle, &t->oracle_matched};
 
     for (size_t i = 0; i < sizeof sums / sizeof sums[0]; i++)
         *sums[i] *= unit;
@@ -307,8 +299,8 @@ static enum kvr_status hand_over(struct unit *u, struct layer_work *w,
     to_mass(&out->tally, w->unit_mass);
     out->layer = w->shape->layer;
     const uint32_t head = w->facts[cache].first_head;
-    const uint32_t in_model = w->shape->head_index != NULL
-                                  ? w->shape->head_index[head] : head;
+    const uint32_t in_model =
+        w->shape->head_index != NULL ? w->shape->head_index[head] : head;
     out->kv_head = in_model / (w->plan->per_query_head ? 1 : g);
     out->n_query_head = g;
     out->missed = kvr_calloc(g, sizeof *out->missed);
@@ -342,9 +334,8 @@ static enum kvr_status collect_unit(struct unit *u, struct layer_work *w,
         status = hand_over(u, w, c, &result->caches[slot], &to->sorted,
                            to->histogram, err);
         if (status == KVR_OK)
-            status = sim_keep_lists(to->sim, u, c,
-                                    (size_t)(u->run - w->plan->runs), slot,
-                                    err);
+            status = sim_keep_lists(
+                to->sim, u, c, (size_t)(u->run - w->plan->runs), slot, err);
     }
     return status;
 }
@@ -365,8 +356,7 @@ static enum kvr_status collect(struct layer_work *w, uint32_t index,
     for (uint32_t i = 0; i < w->n_unit && status == KVR_OK;) {
         const struct run *run = w->units[i].run;
         memset(to.histogram, 0, BINS * sizeof *to.histogram);
-        for (; i < w->n_unit && w->units[i].run == run && status == KVR_OK;
-             i++)
+        for (; i < w->n_unit && w->units[i].run == run && status == KVR_OK; i++)
             status = collect_unit(&w->units[i], w, index, &to, err);
         if (status == KVR_OK)
             sim_add_layer(sim, w, (size_t)(run - w->plan->runs), index,
@@ -385,11 +375,14 @@ enum kvr_status layer_replay(const struct plan *plan, uint32_t index,
     const uint32_t layer = plan->layer[index];
     const struct kvr_layer_shape *shape = &plan->rows->layers[layer];
     struct layer_work w = {
-        .plan = plan, .shape = shape, .layer = layer, .worker = worker,
+        .plan = plan,
+        .shape = shape,
+        .layer = layer,
+        .worker = worker,
         .n_cache = plan->per_query_head ? shape->n_head : shape->n_kv_head,
-        .group = plan->per_query_head ? 1
-                                      : shape->n_head / shape->n_kv_head,
-        .scale = (kvr_real)plan->scale, .unit_mass = plan->unit_mass,
+        .group = plan->per_query_head ? 1 : shape->n_head / shape->n_kv_head,
+        .scale = (kvr_real)plan->scale,
+        .unit_mass = plan->unit_mass,
     };
     enum kvr_status status = work_init(&w, err);
 

@@ -71,8 +71,8 @@ static void count_wanted(struct unit *u, uint32_t c, struct layer_work *w,
     const uint32_t wanted = min_u32(u->run->budget->tokens, t);
     struct kvr_tally *tally = &u->tally[c];
     const struct overlap n = plan->kernels->overlap(
-        over, at_least, f->accessed + (size_t)r * plan->words, u->bits,
-        w->gone, words);
+        over, at_least, f->accessed + (size_t)r * plan->words, u->bits, w->gone,
+        words);
 
     tally->hits += n.accessed;
     tally->wanted += wanted;
@@ -116,22 +116,19 @@ static void count_bounds(struct unit *u, struct kvr_tally *tally,
     const uint32_t budget = u->setting.budget;
 
     if (budget != u->run->budget->tokens)
-        top = heaviest(f->summed + r * w->plan->stride, t, budget, &least,
-                       w);
+        top = heaviest(f->summed + r * w->plan->stride, t, budget, &least, w);
     tally->topk_b += row_mass - newest - top;
     tally->head_bound += row_mass - newest - head_top;
     if (visible >= t)
         return; /* everything is there: nothing need be lost */
     if (visible != budget)
-        top = heaviest(f->summed + r * w->plan->stride, t, visible, &least,
-                       w);
+        top = heaviest(f->summed + r * w->plan->stride, t, visible, &least, w);
     tally->topk += row_mass - newest - top;
 }
 
 /* A sink outside the tokens is always visible: it is recorded, not missed. */
 static void count_head(struct unit *u, struct kvr_tally *tally, uint32_t h,
-                       uint32_t t, uint32_t at, double row_mass, double sink,
-                       double kept)
+                       uint32_t at, double row_mass, double sink, double kept)
 {
     const double recorded = row_mass + sink;
     double missed = row_mass - kept;
@@ -144,8 +141,6 @@ static void count_head(struct unit *u, struct kvr_tally *tally, uint32_t h,
     tally->recorded += recorded;
     u->head_missed[h] += missed;
     u->head_recorded[h] += recorded;
-    u->row_missed[t] += missed;
-    u->row_recorded[t] += recorded;
     if (kept <= 0)
         tally->blind_rows++;
     if (m < 1) {
@@ -194,8 +189,14 @@ void unit_count(struct unit *u, struct layer_work *w, uint32_t c, uint32_t t,
         return;
     const uint32_t at = t - plan->score_first;
     for (uint32_t h = 0; h < f->n_head; h++)
-        count_head(u, tally, head + h, t, at, f->total[r * f->n_head + h],
+        count_head(u, tally, head + h, at, f->total[r * f->n_head + h],
                    f->sink[r * f->n_head + h], kept[h]);
+    /* A set that all caches share is replayed whole, also for a few heads. */
+    if (plan->options->heads == NULL ||
+        plan->options->heads[u->first_cache + c]) {
+        u->row_missed[t] += row_mass - sum;
+        u->row_recorded[t] += recorded;
+    }
     count_recall(u, tally, w, f, r, sum);
     count_wanted(u, c, w, f, t, r);
     count_bounds(u, tally, w, f, t, r, row_mass);
@@ -206,6 +207,7 @@ void unit_count(struct unit *u, struct layer_work *w, uint32_t c, uint32_t t,
         tally->peak = u->n_resident;
     if (u->steps != NULL)
         u->steps[(size_t)c * u->n_m + at] = (struct kvr_step_row){
-            .step = t, .visible = u->n_resident,
+            .step = t,
+            .visible = u->n_resident,
             .miss = recorded > 0 ? (row_mass - sum) / recorded : 0};
 }

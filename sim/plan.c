@@ -40,12 +40,11 @@ static enum kvr_status check_budget(const struct run *run,
                         "budget %s is %u tokens%s, less than the %u protected "
                         "ones (first %u, last %u)",
                         run->budget->spec, held,
-                        held < budget ? " after an eviction" : "",
-                        first + last, first, last);
-    const uint32_t own_first = first > run->window.first ? first
-                                                         : run->window.first;
-    const uint32_t own_last = last > run->window.last ? last
-                                                      : run->window.last;
+                        held < budget ? " after an eviction" : "", first + last,
+                        first, last);
+    const uint32_t own_first =
+        first > run->window.first ? first : run->window.first;
+    const uint32_t own_last = last > run->window.last ? last : run->window.last;
     if ((uint64_t)own_first + own_last > held)
         return kvr_fail(err, KVR_ERR_USAGE,
                         "policy %s, budget %s: %u tokens%s cannot hold the "
@@ -89,23 +88,21 @@ static enum kvr_status fill_run(struct run *run, const struct plan *plan,
     struct kvr_setting setting = {.n_token = plan->T,
                                   .prompt_len = plan->P,
                                   .budget = run->budget->tokens,
-                                  .capacity = unit_capacity(
-                                      plan, run->budget->tokens),
+                                  .capacity =
+                                      unit_capacity(plan, run->budget->tokens),
                                   .n_layer = plan->rows->n_layer,
                                   .n_kv_head = 1,
                                   .group_size = 1,
                                   .arg = run->arg};
-    enum kvr_status status =
-        kvr_policy_args(run->arg, &run->clamped, run->spec,
-                        run->budget->tokens, err);
+    enum kvr_status status = kvr_policy_args(run->arg, &run->clamped, run->spec,
+                                             run->budget->tokens, err);
 
     if (status != KVR_OK)
         return status;
     run->policy = base;
     if (base->variant != NULL && base->variant(&setting) != NULL)
         run->policy = base->variant(&setting);
-    const char *problem =
-        base->check != NULL ? base->check(&setting) : NULL;
+    const char *problem = base->check != NULL ? base->check(&setting) : NULL;
     if (problem != NULL)
         return kvr_fail(err, KVR_ERR_USAGE, "policy %s: %s", base->name,
                         problem);
@@ -182,8 +179,8 @@ static enum kvr_status pick_layers(struct plan *plan, struct kvr_error *err)
         const struct kvr_layer_shape *shape = &rows->layers[l];
         if (o->layers != NULL && !o->layers[l])
             continue;
-        const uint32_t n = plan->per_query_head ? shape->n_head
-                                                : shape->n_kv_head;
+        const uint32_t n =
+            plan->per_query_head ? shape->n_head : shape->n_kv_head;
         uint32_t chosen = 0;
         for (uint32_t c = 0; c < n; c++)
             chosen += o->heads == NULL || o->heads[c];
@@ -210,8 +207,7 @@ static enum kvr_status pick_rows(struct plan *plan, struct kvr_error *err)
         return kvr_fail(err, KVR_ERR_USAGE,
                         "--score-rows %u..%u: expected decode rows, "
                         "%u..%u",
-                        o->score_first, o->score_last, plan->P,
-                        plan->T - 1);
+                        o->score_first, o->score_last, plan->P, plan->T - 1);
     plan->score_first = o->score_first;
     plan->score_last = o->score_last;
     return KVR_OK;
@@ -230,12 +226,12 @@ static enum kvr_status scale_values(struct plan *plan, struct kvr_error *err)
                         "--loss value: these rows have no value norms");
     plan->value_array = KVR_VALUE_NORM2;
     for (uint32_t l = 0; l < rows->n_layer; l++) {
-        enum kvr_status status = rows->array(
-            rows->ud, l, plan->value_array, &value, &n, err);
+        enum kvr_status status =
+            rows->array(rows->ud, l, plan->value_array, &value, &n, err);
         if (status == KVR_OK && value == NULL && l == 0) {
             plan->value_array = KVR_VALUE_OUT_NORM1;
-            status = rows->array(rows->ud, l, plan->value_array, &value, &n,
-                                 err);
+            status =
+                rows->array(rows->ud, l, plan->value_array, &value, &n, err);
         }
         if (status != KVR_OK)
             return status;
@@ -284,8 +280,8 @@ static enum kvr_status sort_budgets(struct plan *plan, struct kvr_error *err)
         return kvr_no_memory(err, "budgets", o->n_budget);
     for (size_t i = 0; i < o->n_budget; i++) {
         size_t k = i;
-        for (; k > 0 && o->budgets[plan->rising[k - 1]].tokens >
-                            o->budgets[i].tokens;
+        for (; k > 0 &&
+               o->budgets[plan->rising[k - 1]].tokens > o->budgets[i].tokens;
              k--)
             plan->rising[k] = plan->rising[k - 1];
         plan->rising[k] = i;
@@ -298,33 +294,29 @@ uint64_t plan_bytes(const struct plan *plan)
     const uint32_t heads = largest_layer(plan);
     const uint64_t workers =
         kvr_parallel_workers(plan->n_layer, plan->options->threads);
-    uint64_t each = (uint64_t)heads * TILE * plan->stride *
-                    sizeof(kvr_real) *
+    uint64_t each = (uint64_t)heads * TILE * plan->stride * sizeof(kvr_real) *
                     (plan->options->loss == KVR_LOSS_VALUE ? 2 : 1);
     uint64_t results = 0;
     uint32_t caches = 1;
 
     for (uint32_t l = 0; l < plan->n_layer; l++) {
-        const struct kvr_layer_shape *s =
-            &plan->rows->layers[plan->layer[l]];
-        const uint32_t n =
-            plan->per_query_head ? s->n_head : s->n_kv_head;
+        const struct kvr_layer_shape *s = &plan->rows->layers[plan->layer[l]];
+        const uint32_t n = plan->per_query_head ? s->n_head : s->n_kv_head;
         caches = n > caches ? n : caches;
     }
     each += (uint64_t)caches * facts_bytes(plan, heads / caches);
     if (plan->looks_ahead)
         each += future_bytes(plan, caches);
     for (size_t i = 0; i < plan->n_run; i++)
-        each += caches * (uint64_t)unit_bytes(plan, &plan->runs[i],
-                                              heads / caches);
-    results = plan->n_run *
-              (plan->first_cache[plan->n_layer] *
-                   sizeof(struct kvr_cache_result) +
-               2 * BINS * sizeof(uint32_t) + 2 * plan->T * sizeof(double));
+        each +=
+            caches * (uint64_t)unit_bytes(plan, &plan->runs[i], heads / caches);
+    results =
+        plan->n_run *
+        (plan->first_cache[plan->n_layer] * sizeof(struct kvr_cache_result) +
+         2 * BINS * sizeof(uint32_t) + 2 * plan->T * sizeof(double));
     if (plan->options->schedules)
-        results += (uint64_t)plan->n_run *
-                   plan->first_cache[plan->n_layer] * plan->T *
-                   sizeof(struct kvr_eviction);
+        results += (uint64_t)plan->n_run * plan->first_cache[plan->n_layer] *
+                   plan->T * sizeof(struct kvr_eviction);
     return workers * each + results;
 }
 

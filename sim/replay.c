@@ -22,9 +22,12 @@ struct list {
  * to one place is whole numbers, so the order does not show. */
 struct own {
     pthread_mutex_t lock;
-    struct list *lists;    /* [n_run][n_cache] */
-    uint32_t *histograms;  /* [n_run][2][BINS]: all layers, global ones */
-    uint32_t *numbers;     /* [n_layer] */
+    struct list *lists;   /* [n_run][n_cache] */
+    uint32_t *histograms; /* [n_run][2][BINS]: all layers, global ones */
+    uint32_t *numbers;    /* [n_layer] */
+    uint32_t *failed;     /* [n_run] layer whose error is kept: the first */
+    uint32_t *starts;     /* of intervals' blocks; NULL: not asked yet */
+    uint64_t starts_seed;
     uint32_t done;
     const struct plan *plan;
 };
@@ -34,9 +37,8 @@ static struct own *own_of(const struct kvr_sim *sim)
     return sim->own;
 }
 
-enum kvr_status sim_keep_lists(struct kvr_sim *sim, struct unit *u,
-                               uint32_t c, size_t run, uint32_t slot,
-                               struct kvr_error *err)
+enum kvr_status sim_keep_lists(struct kvr_sim *sim, struct unit *u, uint32_t c,
+                               size_t run, uint32_t slot, struct kvr_error *err)
 {
     struct list *list = &own_of(sim)->lists[run * sim->n_cache + slot];
 
@@ -68,14 +70,28 @@ const struct kvr_eviction *kvr_sim_evictions(const struct kvr_sim *sim,
     return l->evictions;
 }
 
-const struct kvr_step_row *kvr_sim_steps(const struct kvr_sim *sim,
-                                         size_t run, uint32_t cache,
-                                         size_t *n)
+const struct kvr_step_row *kvr_sim_steps(const struct kvr_sim *sim, size_t run,
+                                         uint32_t cache, size_t *n)
 {
     const struct list *l = &own_of(sim)->lists[run * sim->n_cache + cache];
 
     *n = l->n_step;
     return l->steps;
+}
+
+const uint32_t *
+sim_starts(const struct kvr_sim *sim, uint64_t seed, uint32_t blocks,
+           uint32_t *(*make)(uint32_t n, uint32_t blocks, uint64_t seed))
+{
+    struct own *own = own_of(sim);
+
+    if (own->starts == NULL || own->starts_seed != seed) {
+        free(own->starts);
+        own->starts =
+            make(sim->score_last - sim->score_first + 1, blocks, seed);
+        own->starts_seed = seed;
+    }
+    return own->starts;
 }
 
 static bool is_global(const struct kvr_layer_shape *shape)
@@ -105,7 +121,9 @@ static void add_spanning(struct kvr_sim *sim, const struct layer_work *w,
             result->row_missed[t] += u->row_missed[t] * w->unit_mass;
             result->row_recorded[t] += u->row_recorded[t] * w->unit_mass;
         }
-        if (u->status != KVR_OK && result->status == KVR_OK) {
+        if (u->status != KVR_OK &&
+            (result->status == KVR_OK || w->layer < own->failed[run])) {
+            own->failed[run] = w->layer;
             result->status = u->status;
             snprintf(result->error, sizeof result->error, "%s", u->error);
         }
@@ -113,9 +131,8 @@ static void add_spanning(struct kvr_sim *sim, const struct layer_work *w,
     pthread_mutex_unlock(&own->lock);
 }
 
-void sim_add_layer(struct kvr_sim *sim, const struct layer_work *w,
-                   size_t run, uint32_t index,
-                   const uint32_t histogram[BINS])
+void sim_add_layer(struct kvr_sim *sim, const struct layer_work *w, size_t run,
+                   uint32_t index, const uint32_t histogram[BINS])
 {
     struct kvr_run_result *result = &sim->runs[run];
     const uint32_t *first = w->plan->first_cache;
@@ -128,8 +145,7 @@ void sim_add_layer(struct kvr_sim *sim, const struct layer_work *w,
             most = result->caches[c].miss.max;
     }
     if (layer->rows > 0)
-        percentiles_of_histogram(&result->layer_miss[index], histogram,
-                                 most);
+        percentiles_of_histogram(&result->layer_miss[index], histogram, most);
     add_spanning(sim, w, run, histogram);
 }
 
@@ -139,8 +155,7 @@ static enum kvr_status replay_item(uint32_t item, uint32_t worker, void *ud,
     struct kvr_sim *sim = ud;
     struct own *own = own_of(sim);
     const struct plan *plan = own->plan;
-    const enum kvr_status status =
-        layer_replay(plan, item, worker, sim, err);
+    const enum kvr_status status = layer_replay(plan, item, worker, sim, err);
 
     if (status == KVR_OK && plan->options->progress != NULL) {
         pthread_mutex_lock(&own->lock);
@@ -161,8 +176,7 @@ static void sum_layers(struct kvr_sim *sim, const struct plan *plan)
         struct kvr_run_result *r = &sim->runs[i];
         double most = 0, most_global = 0;
         for (uint32_t l = 0; l < sim->n_layer; l++) {
-            const bool global =
-                is_global(&plan->rows->layers[plan->layer[l]]);
+            const bool global = is_global(&plan->rows->layers[plan->layer[l]]);
             kvr_tally_add(&r->model, &r->layers[l]);
             most = fmax(most, r->layer_miss[l].max);
             if (global) {
@@ -174,8 +188,7 @@ static void sum_layers(struct kvr_sim *sim, const struct plan *plan)
         if (r->model.rows > 0)
             percentiles_of_histogram(&r->model_miss, h, most);
         if (r->global.rows > 0)
-            percentiles_of_histogram(&r->global_miss, h + BINS,
-                                     most_global);
+            percentiles_of_histogram(&r->global_miss, h + BINS, most_global);
     }
 }
 
@@ -221,10 +234,10 @@ static enum kvr_status make_run(struct kvr_run_result *r,
     r->observe = run->observe;
     r->group = run->group;
     r->window = run->window;
-    r->protect_first = kvr_protect_tokens(&plan->options->protect_first,
-                                          run->budget->tokens);
-    r->protect_last = kvr_protect_tokens(&plan->options->protect_last,
-                                         run->budget->tokens);
+    r->protect_first =
+        kvr_protect_tokens(&plan->options->protect_first, run->budget->tokens);
+    r->protect_last =
+        kvr_protect_tokens(&plan->options->protect_last, run->budget->tokens);
     r->layers = kvr_calloc(plan->n_layer, sizeof *r->layers);
     r->layer_miss = kvr_calloc(plan->n_layer, sizeof *r->layer_miss);
     r->caches = kvr_calloc(n_cache, sizeof *r->caches);
@@ -236,8 +249,7 @@ static enum kvr_status make_run(struct kvr_run_result *r,
     return KVR_OK;
 }
 
-static enum kvr_status make_sim(struct kvr_sim **out,
-                                const struct plan *plan,
+static enum kvr_status make_sim(struct kvr_sim **out, const struct plan *plan,
                                 struct kvr_error *err)
 {
     const uint32_t n_cache = plan->first_cache[plan->n_layer];
@@ -263,8 +275,10 @@ static enum kvr_status make_sim(struct kvr_sim **out,
     own->lists = kvr_calloc(plan->n_run * n_cache, sizeof *own->lists);
     own->histograms = kvr_calloc(plan->n_run * 2 * BINS, sizeof(uint32_t));
     own->numbers = kvr_calloc(plan->n_layer, sizeof(uint32_t));
+    own->failed = kvr_calloc(plan->n_run, sizeof(uint32_t));
     sim->runs = kvr_calloc(plan->n_run, sizeof *sim->runs);
-    if (!own->lists || !own->histograms || !own->numbers || !sim->runs)
+    if (!own->lists || !own->histograms || !own->numbers || !own->failed ||
+        !sim->runs)
         return kvr_no_memory(err, "results", plan->n_run * n_cache);
     for (uint32_t l = 0; l < plan->n_layer; l++) {
         const struct kvr_layer_shape *shape =
@@ -274,8 +288,8 @@ static enum kvr_status make_sim(struct kvr_sim **out,
     }
     sim->layer_number = own->numbers;
     for (; status == KVR_OK && sim->n_run < plan->n_run; sim->n_run++)
-        status = make_run(&sim->runs[sim->n_run], plan, sim->n_run, n_cache,
-                          err);
+        status =
+            make_run(&sim->runs[sim->n_run], plan, sim->n_run, n_cache, err);
     return status;
 }
 
@@ -304,6 +318,8 @@ void kvr_sim_free(struct kvr_sim *sim)
     free(own->lists);
     free(own->histograms);
     free(own->numbers);
+    free(own->starts);
+    free(own->failed);
     pthread_mutex_destroy(&own->lock);
     free(own);
     free(sim->runs);
@@ -322,8 +338,8 @@ enum kvr_status kvr_sim_run(struct kvr_sim **out, const struct kvr_rows *rows,
         status = make_sim(&sim, &plan, err);
     if (status == KVR_OK) {
         sim->peak_bytes = plan_bytes(&plan);
-        status = kvr_parallel_for(plan.n_layer, options->threads,
-                                  replay_item, sim, err);
+        status = kvr_parallel_for(plan.n_layer, options->threads, replay_item,
+                                  sim, err);
     }
     if (status == KVR_OK) {
         sum_layers(sim, &plan);

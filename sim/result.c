@@ -69,12 +69,9 @@ enum kvr_status percentiles(struct kvr_percentiles *out, const double *m,
                   sizeof *work->sorted))
         return kvr_no_memory(err, "percentiles", n * sizeof *work->sorted);
     histogram_add(histogram, m, n);
-    out->p50 =
-        select_rank(m, n, rank_of(0.50, n), histogram, work->sorted);
-    out->p95 =
-        select_rank(m, n, rank_of(0.95, n), histogram, work->sorted);
-    out->p99 =
-        select_rank(m, n, rank_of(0.99, n), histogram, work->sorted);
+    out->p50 = select_rank(m, n, rank_of(0.50, n), histogram, work->sorted);
+    out->p95 = select_rank(m, n, rank_of(0.95, n), histogram, work->sorted);
+    out->p99 = select_rank(m, n, rank_of(0.99, n), histogram, work->sorted);
     out->max = 0;
     for (size_t i = 0; i < n; i++)
         out->max = m[i] > out->max ? m[i] : out->max;
@@ -165,20 +162,31 @@ static void running_sums(double *missed, double *recorded,
     }
 }
 
-/* Share of missed mass in one resample of circular blocks. */
-static double resample(const double *missed, const double *recorded,
-                       uint32_t n, const struct kvr_random *stream,
-                       uint32_t replicate)
+/* Where the blocks of every resample start: the same for all runs, so that
+ * differences between them are paired. NULL: no memory. */
+static uint32_t *block_starts(uint32_t n, uint32_t blocks, uint64_t seed)
 {
-    const uint32_t blocks = (n + BOOT_BLOCK - 1) / BOOT_BLOCK;
+    const struct kvr_random stream = {.seed = seed,
+                                      .purpose = KVR_RANDOM_BOOTSTRAP};
+    uint32_t *starts = kvr_calloc((size_t)BOOT_N * blocks, sizeof *starts);
+
+    for (uint32_t i = 0; starts != NULL && i < BOOT_N; i++)
+        for (uint32_t b = 0; b < blocks; b++)
+            starts[i * blocks + b] = kvr_random_below(&stream, b, i, 0, n);
+    return starts;
+}
+
+/* Share of missed mass in one resample of circular blocks. */
+static double resample(const double *missed, const double *recorded, uint32_t n,
+                       const uint32_t *starts, uint32_t blocks)
+{
     double lost = 0, all = 0;
 
     for (uint32_t b = 0; b < blocks; b++) {
-        const uint32_t start = kvr_random_below(stream, b, replicate, 0, n);
-        const uint32_t length = b + 1 < blocks ? BOOT_BLOCK
-                                               : n - b * BOOT_BLOCK;
-        lost += missed[start + length] - missed[start];
-        all += recorded[start + length] - recorded[start];
+        const uint32_t length =
+            b + 1 < blocks ? BOOT_BLOCK : n - b * BOOT_BLOCK;
+        lost += missed[starts[b] + length] - missed[starts[b]];
+        all += recorded[starts[b] + length] - recorded[starts[b]];
     }
     return all > 0 ? lost / all : 0;
 }
@@ -187,18 +195,18 @@ void kvr_sim_interval(double out[2], const struct kvr_sim *sim,
                       const struct kvr_run_result *run,
                       const struct kvr_run_result *other, uint64_t seed)
 {
-    const struct kvr_random stream = {.seed = seed,
-                                      .purpose = KVR_RANDOM_BOOTSTRAP};
     const uint32_t n = sim->score_last - sim->score_first + 1;
+    const uint32_t blocks = (n + BOOT_BLOCK - 1) / BOOT_BLOCK;
+    const uint32_t *starts = sim_starts(sim, seed, blocks, block_starts);
     double *share = kvr_calloc(BOOT_N, sizeof *share);
     double *sums = kvr_calloc(4 * (size_t)n + 2, sizeof *sums);
 
     out[0] = out[1] = NAN;
-    if (share != NULL && sums != NULL) {
+    if (share != NULL && sums != NULL && starts != NULL) {
         double *recorded = sums + 2 * (size_t)n + 1;
         running_sums(sums, recorded, sim, run, other);
         for (uint32_t i = 0; i < BOOT_N; i++)
-            share[i] = resample(sums, recorded, n, &stream, i);
+            share[i] = resample(sums, recorded, n, starts + i * blocks, blocks);
         qsort(share, BOOT_N, sizeof *share, ascending);
         out[0] = share[rank_of(0.025, BOOT_N) - 1];
         out[1] = share[rank_of(0.975, BOOT_N) - 1];

@@ -19,8 +19,7 @@ struct budget_parser {
 };
 
 static enum kvr_status bad_budget(const struct budget_parser *p,
-                                  const char *item, size_t n,
-                                  const char *why)
+                                  const char *item, size_t n, const char *why)
 {
     return kvr_fail(p->err, KVR_ERR_USAGE, "--budget: '%.*s': %s",
                     (int)(n < 60 ? n : 60), item, why);
@@ -29,8 +28,7 @@ static enum kvr_status bad_budget(const struct budget_parser *p,
 static enum kvr_status append(struct budget_parser *p, const char *spec,
                               uint32_t tokens)
 {
-    struct kvr_budget *grown =
-        realloc(*p->out, (*p->n + 1) * sizeof **p->out);
+    struct kvr_budget *grown = realloc(*p->out, (*p->n + 1) * sizeof **p->out);
 
     if (grown == NULL)
         return kvr_no_memory(p->err, "budgets", *p->n);
@@ -54,12 +52,11 @@ static bool read_amount(double *value, bool *percent, const char *text,
                         size_t n)
 {
     *percent = n > 0 && text[n - 1] == '%';
-    return kvr_parse_real(value, text, *percent ? n - 1 : n) &&
-           *value >= 0 && (*percent ? *value <= 100 : *value <= 4294967294.0);
+    return kvr_parse_real(value, text, *percent ? n - 1 : n) && *value >= 0 &&
+           (*percent ? *value <= 100 : *value <= 4294967294.0);
 }
 
-static enum kvr_status one(struct budget_parser *p, const char *item,
-                           size_t n)
+static enum kvr_status one(struct budget_parser *p, const char *item, size_t n)
 {
     double value;
     bool percent;
@@ -70,8 +67,7 @@ static enum kvr_status one(struct budget_parser *p, const char *item,
     memcpy(spec, item, n);
     spec[n] = '\0';
     if (n > 5 && memcmp(item, "drop:", 5) == 0) {
-        if (!kvr_parse_real(&value, item + 5, n - 5) || value < 0 ||
-            value >= 1)
+        if (!kvr_parse_real(&value, item + 5, n - 5) || value < 0 || value >= 1)
             return bad_budget(p, item, n,
                               "expected a ratio removed, 0 to below 1");
         return append(p, spec, percent_of(100 * (1 - value), p->prompt));
@@ -99,17 +95,17 @@ static enum kvr_status range(struct budget_parser *p, const char *item,
     bool percent, percent_to;
 
     if (end >= rest || !read_amount(&from, &percent, item, left) ||
-        !read_amount(&to, &percent_to, right, end) ||
-        percent != percent_to)
+        !read_amount(&to, &percent_to, right, end) || percent != percent_to)
         return bad_budget(p, item, n, "expected a..b+step or a..bxfactor");
     const bool times = right[end] == 'x';
     size_t step = rest - end - 1;
     if (percent && !times && step > 0 && right[end + step] == '%')
         step--;
-    if (!kvr_parse_real(&by, right + end + 1, step) || from <= 0 ||
-        to < from || (times ? by <= 1 : by <= 0))
+    if (!kvr_parse_real(&by, right + end + 1, step) || from <= 0 || to < from ||
+        (times ? by <= 1 : by <= 0))
         return bad_budget(p, item, n, "it does not rise from a to b");
-    for (double v = from; v <= to * (1 + 1e-12); v = times ? v * by : v + by) {
+    double v = from;
+    for (uint32_t i = 1; v <= to * (1 + 1e-12); i++) {
         char spec[32];
         if (*p->n >= 4096)
             return bad_budget(p, item, n, "more than 4096 budgets");
@@ -117,6 +113,7 @@ static enum kvr_status range(struct budget_parser *p, const char *item,
         const enum kvr_status status = one(p, spec, strlen(spec));
         if (status != KVR_OK)
             return status;
+        v = times ? v * by : from + i * by;
     }
     return KVR_OK;
 }
@@ -126,8 +123,8 @@ enum kvr_status kvr_budgets_parse(struct kvr_budget **out, size_t *n,
                                   uint32_t n_token, uint32_t prompt_len,
                                   struct kvr_error *err)
 {
-    struct budget_parser p = {.out = out, .n = n, .prompt = prompt_len,
-                              .err = err};
+    struct budget_parser p = {
+        .out = out, .n = n, .prompt = prompt_len, .err = err};
 
     p.base = of == KVR_BUDGET_OF_PROMPT    ? prompt_len
              : of == KVR_BUDGET_OF_VISIBLE ? (n_token > 1 ? n_token - 1 : 1)
@@ -135,11 +132,9 @@ enum kvr_status kvr_budgets_parse(struct kvr_budget **out, size_t *n,
     for (;;) {
         const size_t length = strcspn(text, ",");
         const char *dots = strstr(text, "..");
-        const bool is_range =
-            dots != NULL && (size_t)(dots - text) < length;
-        const enum kvr_status status = is_range
-                                           ? range(&p, text, length, dots)
-                                           : one(&p, text, length);
+        const bool is_range = dots != NULL && (size_t)(dots - text) < length;
+        const enum kvr_status status =
+            is_range ? range(&p, text, length, dots) : one(&p, text, length);
         if (status != KVR_OK || text[length] == '\0')
             return status;
         text += length + 1;
@@ -191,8 +186,7 @@ enum kvr_status kvr_when_parse(struct kvr_when *out, const char *text,
         return KVR_OK;
     }
     const char *colon = strchr(text, ':');
-    if (colon != NULL && kvr_parse_u32(&out->n, colon + 1,
-                                       strlen(colon + 1)) &&
+    if (colon != NULL && kvr_parse_u32(&out->n, colon + 1, strlen(colon + 1)) &&
         out->n > 0) {
         if (strncmp(text, "every:", 6) == 0) {
             out->kind = KVR_WHEN_EVERY;
@@ -229,8 +223,7 @@ enum kvr_status kvr_protect_parse(struct kvr_protect *out, const char *text,
     return KVR_OK;
 }
 
-uint32_t kvr_protect_tokens(const struct kvr_protect *protect,
-                            uint32_t budget)
+uint32_t kvr_protect_tokens(const struct kvr_protect *protect, uint32_t budget)
 {
     if (protect->share > 0)
         return percent_of(100 * protect->share, budget);

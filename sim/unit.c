@@ -82,20 +82,20 @@ static void set_limits(struct unit *u, const struct plan *plan)
     }
     /* In a narrow window layer the windows may exceed the places. */
     u->protect_last = min_u32(max_u32(last, u->window.last), u->target);
-    u->protect_first = min_u32(max_u32(first, u->window.first),
-                               u->target - u->protect_last);
+    u->protect_first =
+        min_u32(max_u32(first, u->window.first), u->target - u->protect_last);
 }
 
 size_t unit_bytes(const struct plan *plan, const struct run *run,
                   uint32_t n_head)
 {
-    const struct kvr_setting setting = {.n_token = plan->T,
-                                        .prompt_len = plan->P,
-                                        .budget = run->budget->tokens,
-                                        .capacity = unit_capacity(
-                                            plan, run->budget->tokens),
-                                        .group_size = n_head,
-                                        .arg = run->arg};
+    const struct kvr_setting setting = {
+        .n_token = plan->T,
+        .prompt_len = plan->P,
+        .budget = run->budget->tokens,
+        .capacity = unit_capacity(plan, run->budget->tokens),
+        .group_size = n_head,
+        .arg = run->arg};
     size_t bytes = plan->stride * (sizeof(kvr_real) + sizeof(int32_t)) +
                    plan->T * (3 * sizeof(uint32_t) + 4 * sizeof(double));
 
@@ -130,16 +130,14 @@ static enum kvr_status allocate(struct unit *u, const struct plan *plan,
     u->row_missed = kvr_calloc(plan->T, sizeof(double));
     u->row_recorded = kvr_calloc(plan->T, sizeof(double));
     ok = u->resident && u->score && u->bits && u->left_at && u->late_of &&
-         u->late_done && u->gone_order && u->gone_from && u->m &&
-         u->tally && u->head_missed && u->head_recorded && u->row_missed &&
-         u->row_recorded;
+         u->late_done && u->gone_order && u->gone_from && u->m && u->tally &&
+         u->head_missed && u->head_recorded && u->row_missed && u->row_recorded;
     if (plan->needs_optimum) {
         u->visible_at = kvr_calloc(plan->T, sizeof(uint32_t));
         ok = ok && u->visible_at;
     }
     if (plan->options->steps) {
-        u->steps = kvr_calloc((size_t)u->n_cache * u->n_m,
-                              sizeof *u->steps);
+        u->steps = kvr_calloc((size_t)u->n_cache * u->n_m, sizeof *u->steps);
         ok = ok && u->steps;
     }
     if (policy->state_size != NULL) {
@@ -164,6 +162,8 @@ enum kvr_status unit_init(struct unit *u, const struct layer_work *w,
         .first_cache = first_cache,
         .n_cache = n_cache,
         .first_head = first_cache * w->group,
+        .layer_number = w->shape->layer,
+        .head_number = first_cache,
         .n_head = n_cache * w->group,
         .setting = {.n_token = plan->T,
                     .prompt_len = plan->P,
@@ -176,6 +176,8 @@ enum kvr_status unit_init(struct unit *u, const struct layer_work *w,
                     .group_size = n_cache * w->group,
                     .arg = run->arg},
     };
+    if (w->shape->head_index != NULL) /* a selection of the model's heads */
+        u->head_number = w->shape->head_index[u->first_head] / w->group;
     if (policy->window != NULL)
         policy->window(&u->setting, &u->window);
     set_limits(u, plan);
@@ -212,8 +214,8 @@ static void fail(struct unit *u, uint32_t step, const char *what)
     u->status = KVR_ERR_POLICY;
     snprintf(u->error, sizeof u->error,
              "policy %s, budget %s, layer %u, kv head %u, step %u: %s",
-             u->run->policy->name, u->run->budget->spec, u->setting.layer,
-             u->first_cache, step, what);
+             u->run->policy->name, u->run->budget->spec, u->layer_number,
+             u->head_number, step, what);
 }
 
 static void set(struct unit *u, uint32_t position)
@@ -281,9 +283,9 @@ static void weigh_heads(struct unit *u, struct layer_work *w, uint32_t t,
             w->kept[h] = f->total[at];
             w->by[h] = f->sum[at];
         } else {
-            w->kept[h] = w->plan->kernels->mass(
-                u->resident, u->bits, w->row[h], loss_of(w, head, k),
-                w->scale, wide, &w->by[h]);
+            w->kept[h] = w->plan->kernels->mass(u->resident, u->bits, w->row[h],
+                                                loss_of(w, head, k), w->scale,
+                                                wide, &w->by[h]);
         }
     }
 }
@@ -310,8 +312,7 @@ static void reduce(const struct unit *u, struct layer_work *w, uint32_t t)
                        wide);
 }
 
-static void observe(struct unit *u, struct layer_work *w,
-                    struct kvr_view *view)
+static void observe(struct unit *u, struct layer_work *w, struct kvr_view *view)
 {
     const struct plan *plan = w->plan;
     const struct kvr_policy *policy = u->run->policy;
@@ -322,9 +323,9 @@ static void observe(struct unit *u, struct layer_work *w,
     view->weight = w->weight;
     if ((policy->needs & KVR_NEEDS_ACCESS) != 0) {
         int inclusive;
-        const kvr_real least = access_least(
-            &plan->options->access, w->weight, u->resident, view->n,
-            u->n_resident, w->sorted, &inclusive);
+        const kvr_real least =
+            access_least(&plan->options->access, w->weight, u->resident,
+                         view->n, u->n_resident, w->sorted, &inclusive);
         plan->kernels->above(w->accessed, w->weight, least, inclusive, wide);
         view->accessed = w->accessed;
     }
@@ -422,9 +423,9 @@ static void evict_one(struct unit *u, struct layer_work *w,
         for (uint32_t c = 0; c < u->n_cache; c++) {
             u->tally[c].evictions++;
             u->tally[c].tied += *view->tied > 1;
-            u->tally[c].tied_at_zero +=
-                *view->tied > 1 && view->weight != NULL &&
-                w->weight[victim] == 0;
+            u->tally[c].tied_at_zero += *view->tied > 1 &&
+                                        view->weight != NULL &&
+                                        w->weight[victim] == 0;
         }
     u->evicted_now++;
     if (w->plan->options->schedules && !remember(u, view->step, victim))
@@ -433,8 +434,8 @@ static void evict_one(struct unit *u, struct layer_work *w,
 }
 
 /* Ranks by the rule's form; keys are computed once per step. */
-static void evict(struct unit *u, struct layer_work *w,
-                  struct kvr_view *view, uint32_t n)
+static void evict(struct unit *u, struct layer_work *w, struct kvr_view *view,
+                  uint32_t n)
 {
     const struct kvr_policy *policy = u->run->policy;
     const enum kvr_isa isa = w->plan->isa;
@@ -465,8 +466,7 @@ static void evict_by_schedule(struct unit *u, struct layer_work *w,
                               struct kvr_view *view)
 {
     const struct optimum *o = &w->optimum[u->first_cache];
-    const uint32_t *leaves =
-        o->leaves + u->run->budget_index * w->plan->T;
+    const uint32_t *leaves = o->leaves + u->run->budget_index * w->plan->T;
 
     if (isnan(o->loss[u->run->budget_index])) {
         fail(u, view->step, "no schedule keeps the protected tokens");
@@ -510,8 +510,7 @@ static void see_facts(const struct unit *u, const struct layer_work *w,
 
     view->next_access =
         f->next_access != NULL ? f->next_access + r * plan->stride : NULL;
-    view->future_mass =
-        f->future != NULL ? f->future + r * plan->stride : NULL;
+    view->future_mass = f->future != NULL ? f->future + r * plan->stride : NULL;
     view->column_mass = f->column;
     view->recorded = f->summed + r * plan->stride;
     view->top_least = f->least[r * nb + u->run->budget_index];
@@ -532,22 +531,27 @@ static void make_room(struct unit *u, struct layer_work *w,
         evict(u, w, view, n);
 }
 
-static void step(struct unit *u, struct layer_work *w, uint32_t t,
-                 uint32_t k, uint32_t r)
+static void step(struct unit *u, struct layer_work *w, uint32_t t, uint32_t k,
+                 uint32_t r)
 {
     const struct plan *plan = w->plan;
     const struct kvr_policy *policy = u->run->policy;
-    const struct draw draw = {.unit = u, .seed = plan->options->seed,
-                              .purpose = KVR_RANDOM_POLICY};
+    const struct draw draw = {
+        .unit = u, .seed = plan->options->seed, .purpose = KVR_RANDOM_POLICY};
     struct kvr_view view = {
-        .setting = &u->setting, .step = t, .n = t + 1,
-        .ties = plan->options->ties, .resident = u->resident,
-        .bits = u->bits, .below = below, .ud = &draw,
+        .setting = &u->setting,
+        .step = t,
+        .n = t + 1,
+        .ties = plan->options->ties,
+        .resident = u->resident,
+        .bits = u->bits,
+        .below = below,
+        .ud = &draw,
         .last = t + 1 > u->protect_last ? t + 1 - u->protect_last : 0,
     };
-    const bool counted =
-        t >= plan->P ? t >= plan->score_first && t <= plan->score_last
-                     : plan->options->stream_prefill;
+    const bool counted = t >= plan->P
+                             ? t >= plan->score_first && t <= plan->score_last
+                             : plan->options->stream_prefill;
 
     u->evicted_now = 0;
     u->gone_from[t] = u->n_gone;

@@ -73,7 +73,8 @@ tidy_part() {
         configure_build build-debug -DCMAKE_BUILD_TYPE=Debug || return 1
     local checks
     checks=-*,$(grep -v '^#' tests/clang_tidy.txt | tr '\n' ',')
-    find "${rooms[@]}" -name '*.c' -print0 |
+    # isa.c asks gcc's __builtin_cpu_supports for names that clang lacks.
+    find "${rooms[@]}" -name '*.c' -not -name isa.c -print0 |
         xargs -0 -P "$jobs" -n 1 clang-tidy -p build-debug --quiet \
             --warnings-as-errors='*' --checks="$checks" 2>/dev/null || return 1
     say "clang-tidy: nothing found"

@@ -1,6 +1,7 @@
 /* h5.c -- HDF5 with its voice off.
  * SPDX-License-Identifier: GPL-3.0-or-later */
 #include "h5.h"
+#include "h5_dataset.h"
 
 #include "h5_vlen.h"
 #include "kvr_memory.h"
@@ -65,6 +66,7 @@ static hid_t open_attr(hid_t object, const char *name, H5T_class_t wanted,
         return -1;
     const hid_t type = H5Aget_type(attr), space = H5Aget_space(attr);
     const bool ok = type >= 0 && space >= 0 && H5Tget_class(type) == wanted &&
+                    kvr__h5_plain_number(type) &&
                     H5Sget_simple_extent_npoints(space) == n;
     if (type >= 0)
         H5Tclose(type);

@@ -25,11 +25,29 @@ bool kvr__h5_extent(int *rank, hsize_t dims[8], hid_t set)
     return ok;
 }
 
+bool kvr__h5_plain_number(hid_t type)
+{
+    const H5T_class_t class_of = H5Tget_class(type);
+    const size_t size = H5Tget_size(type), bits = 8 * size;
+    size_t spos, epos, esize, mpos, msize;
+
+    if (class_of != H5T_INTEGER && class_of != H5T_FLOAT)
+        return true;
+    if (size == 0 || size > 16 || H5Tget_offset(type) != 0 ||
+        H5Tget_precision(type) != bits)
+        return false;
+    return class_of == H5T_INTEGER ||
+           (H5Tget_fields(type, &spos, &epos, &esize, &mpos, &msize) >= 0 &&
+            spos < bits && epos <= bits && esize <= bits - epos &&
+            mpos <= bits && msize <= bits - mpos);
+}
+
 unsigned kvr__h5_float_size(hid_t type)
 {
     size_t spos, epos, esize, mpos, msize;
 
     if (type < 0 || H5Tget_class(type) != H5T_FLOAT ||
+        !kvr__h5_plain_number(type) ||
         H5Tget_fields(type, &spos, &epos, &esize, &mpos, &msize) < 0)
         return 0;
     const size_t size = H5Tget_size(type);
@@ -158,12 +176,17 @@ enum kvr_status kvr__h5_check_stored(hid_t set, const char *path,
     const hid_t type = H5Dget_type(set);
     const uint64_t item = type >= 0 ? H5Tget_size(type) : 0;
     const uint64_t stored = H5Dget_storage_size(set);
+    const bool plain = type >= 0 && kvr__h5_plain_number(type);
     int rank;
     hsize_t dims[8];
     uint64_t declared = item;
 
     if (type >= 0)
         H5Tclose(type);
+    if (!plain)
+        return kvr_fail(err, KVR_ERR_INPUT,
+                        "%s: %s: numbers that do not fill their bytes", path,
+                        where);
     if (!kvr__h5_extent(&rank, dims, set))
         return kvr__h5_fail(err, KVR_ERR_INPUT, path, where);
     for (int i = 0; i < rank; i++)

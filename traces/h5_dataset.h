@@ -19,6 +19,11 @@ enum kvr_status kvr__h5_check_stored(hid_t set, const char *path,
                                      struct kvr_error *err);
 /* Rank and extents of a dataset; false: not simple, or more than 8. */
 bool kvr__h5_extent(int *rank, hsize_t dims[8], hid_t dataset);
+/* Whether a number fills its bytes (true for what is no number). HDF5's
+ * conversions trust the offset and precision that a file states, and read past
+ * a value whose type claims more bits than it has: ask before each read. */
+bool kvr__h5_plain_number(hid_t type);
+
 /* 2, 4 or 8 for an IEEE float type of either byte order; 0: another type. */
 unsigned kvr__h5_float_size(hid_t type);
 

@@ -2,7 +2,8 @@
  *
  * A whole plug-in, to copy from: build it as a shared library against
  * kvr_policy.h and kvr_elementwise.h, and name it with --plugin. Known answer:
- * the same evictions as h2o:recent=0 (tests/sim/check_plugin.c, tests/install/install.sh).
+ * the same evictions as h2o:recent=0 (tests/sim/check_plugin.c); see also
+ * tests/install/install.sh.
  * SPDX-License-Identifier: GPL-3.0-or-later */
 #include "kvr_elementwise.h"
 

@@ -32,8 +32,7 @@ enum kvr_status kvr_fail(struct kvr_error *err, enum kvr_status status,
     return status;
 }
 
-enum kvr_status kvr_error_prefix(struct kvr_error *err, const char *format,
-                                 ...)
+enum kvr_status kvr_error_prefix(struct kvr_error *err, const char *format, ...)
 {
     char old[KVR_ERROR_SIZE];
     va_list args;

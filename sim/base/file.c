@@ -16,8 +16,7 @@
 static enum kvr_status fail_system(struct kvr_error *err, const char *path,
                                    const char *what)
 {
-    return kvr_fail(err, KVR_ERR_IO, "%s: %s: %s", path, what,
-                    strerror(errno));
+    return kvr_fail(err, KVR_ERR_IO, "%s: %s: %s", path, what, strerror(errno));
 }
 
 static enum kvr_status read_fd(uint8_t **data, size_t *size, int fd,
@@ -39,8 +38,8 @@ static enum kvr_status read_fd(uint8_t **data, size_t *size, int fd,
             free(bytes);
             if (n < 0)
                 return fail_system(err, path, "cannot be read");
-            return kvr_fail(err, KVR_ERR_LIMIT, "%s: more than %zu bytes",
-                            path, limit);
+            return kvr_fail(err, KVR_ERR_LIMIT, "%s: more than %zu bytes", path,
+                            limit);
         }
         if (n == 0)
             break;
@@ -70,8 +69,7 @@ enum kvr_status kvr_write_all(int fd, const void *data, size_t size,
     size_t done = 0;
 
     while (done < size) {
-        const ssize_t n =
-            write(fd, (const uint8_t *)data + done, size - done);
+        const ssize_t n = write(fd, (const uint8_t *)data + done, size - done);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0) {
@@ -139,8 +137,7 @@ static bool is_stream(const char *path)
 {
     struct stat st;
 
-    return stat(path, &st) == 0 && !S_ISREG(st.st_mode) &&
-           !S_ISDIR(st.st_mode);
+    return stat(path, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode);
 }
 
 static enum kvr_status write_stream(const char *path, const void *data,
@@ -155,9 +152,8 @@ static enum kvr_status write_stream(const char *path, const void *data,
     return status;
 }
 
-enum kvr_status kvr_file_write(const char *path, const void *data,
-                               size_t size, bool force,
-                               struct kvr_error *err)
+enum kvr_status kvr_file_write(const char *path, const void *data, size_t size,
+                               bool force, struct kvr_error *err)
 {
     if (is_stream(path))
         return write_stream(path, data, size, err);

@@ -70,9 +70,8 @@ uint16_t kvr_f32_to_f16(float value)
 }
 
 #if defined(__x86_64__)
-__attribute__((target("avx,f16c"))) static size_t widen(float *out,
-                                                        const uint16_t *in,
-                                                        size_t n)
+__attribute__((target("avx,f16c"))) static size_t
+widen(float *out, const uint16_t *in, size_t n)
 {
     size_t i = 0;
 
@@ -82,9 +81,8 @@ __attribute__((target("avx,f16c"))) static size_t widen(float *out,
     return i;
 }
 
-__attribute__((target("avx,f16c"))) static size_t narrow(uint16_t *out,
-                                                         const float *in,
-                                                         size_t n)
+__attribute__((target("avx,f16c"))) static size_t
+narrow(uint16_t *out, const float *in, size_t n)
 {
     size_t i = 0;
 

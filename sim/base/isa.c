@@ -18,8 +18,7 @@ bool kvr_isa_available(enum kvr_isa isa)
 {
 #if defined(__x86_64__)
     if (isa == KVR_ISA_AVX2)
-        return __builtin_cpu_supports("avx2") &&
-               __builtin_cpu_supports("f16c");
+        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
     if (isa == KVR_ISA_AVX512)
         return __builtin_cpu_supports("avx512f") &&
                __builtin_cpu_supports("avx512vl") &&

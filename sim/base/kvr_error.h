@@ -43,8 +43,8 @@ enum kvr_status kvr_fail(struct kvr_error *err, enum kvr_status status,
 /* Puts "prefix: " in front of the message that is there. Returns its status.
  * err may be NULL; then KVR_ERR_INTERNAL is returned, so pass the status on
  * by hand where that can happen. */
-enum kvr_status kvr_error_prefix(struct kvr_error *err, const char *format,
-                                 ...) KVR_PRINTF(2, 3);
+enum kvr_status kvr_error_prefix(struct kvr_error *err, const char *format, ...)
+    KVR_PRINTF(2, 3);
 
 /* Short text of a status, static storage. */
 const char *kvr_status_text(enum kvr_status status);

@@ -16,24 +16,24 @@ extern "C" {
 /* Whole file into *data (free() it; a zero follows the last byte). Refuses
  * what is larger than `limit`. */
 enum kvr_status kvr_file_read(uint8_t **data, size_t *size, const char *path,
-                              size_t limit, struct kvr_error *err)
-    KVR_MUST_CHECK;
+                              size_t limit,
+                              struct kvr_error *err) KVR_MUST_CHECK;
 
 /* Writes `data` beside `path`, syncs and renames it into place. Without
  * `force` an existing file is refused (KVR_ERR_EXISTS) and left as it was. */
-enum kvr_status kvr_file_write(const char *path, const void *data,
-                               size_t size, bool force,
+enum kvr_status kvr_file_write(const char *path, const void *data, size_t size,
+                               bool force,
                                struct kvr_error *err) KVR_MUST_CHECK;
 
 /* Writes all of `data` to fd; retries short writes. The message names `path`,
  * the system's text and the bytes written so far. */
 enum kvr_status kvr_write_all(int fd, const void *data, size_t size,
-                              const char *path, struct kvr_error *err)
-    KVR_MUST_CHECK;
+                              const char *path,
+                              struct kvr_error *err) KVR_MUST_CHECK;
 
 /* Syncs the directory that holds `path`, so that a rename in it lasts. */
-enum kvr_status kvr_sync_folder(const char *path, struct kvr_error *err)
-    KVR_MUST_CHECK;
+enum kvr_status kvr_sync_folder(const char *path,
+                                struct kvr_error *err) KVR_MUST_CHECK;
 
 /* Bytes that an unprivileged user may still write where `path` lies;
  * UINT64_MAX where the system does not say. */

@@ -20,6 +20,8 @@ extern "C" {
 enum kvr_option_type {
     KVR_OPTION_FLAG,   /* bool, no argument */
     KVR_OPTION_TEXT,   /* const char * into argv */
+    KVR_OPTION_MAYBE,  /* the same; "--name" alone gives `choices`, another
+                        * value only "--name=value" */
     KVR_OPTION_U32,    /* uint32_t, between min and max */
     KVR_OPTION_U64,    /* uint64_t */
     KVR_OPTION_REAL,   /* double, between min and max */
@@ -38,12 +40,12 @@ struct kvr_option {
     const char *name; /* without the dashes; NULL ends a list */
     char letter;      /* "-q", or 0 */
     enum kvr_option_type type;
-    size_t offset;    /* into the struct that receives the value */
+    size_t offset;        /* into the struct that receives the value */
     const char *argument; /* its name in the usage: "FILE" */
     const char *help;
-    double min, max;      /* for U32 and REAL; both 0: any */
-    const char *choices;  /* for CHOICE */
-    size_t given;     /* offset of a bool set when it was given; 0: none */
+    double min, max;     /* for U32 and REAL; both 0: any */
+    const char *choices; /* for CHOICE and MAYBE */
+    size_t given;        /* offset of a bool set when it was given; 0: none */
 };
 
 /* Parses argv[0..argc) (the command's name already taken off). Options and

@@ -14,8 +14,8 @@ extern "C" {
 
 /* Does item `item` in worker `worker` (0 <= worker < threads: an index for
  * scratch memory). A failing item fills err and returns its status. */
-typedef enum kvr_status (*kvr_item_fn)(uint32_t item, uint32_t worker,
-                                       void *ud, struct kvr_error *err);
+typedef enum kvr_status (*kvr_item_fn)(uint32_t item, uint32_t worker, void *ud,
+                                       struct kvr_error *err);
 
 /* Calls fn for the items 0..n-1. Items are independent: each writes only its
  * own place, so no result depends on the number of threads or on which worker
@@ -23,8 +23,8 @@ typedef enum kvr_status (*kvr_item_fn)(uint32_t item, uint32_t worker,
  * After a failure no further item is started; the failure of the lowest item
  * that failed is reported. */
 enum kvr_status kvr_parallel_for(uint32_t n, uint32_t threads, kvr_item_fn fn,
-                                 void *ud, struct kvr_error *err)
-    KVR_MUST_CHECK;
+                                 void *ud,
+                                 struct kvr_error *err) KVR_MUST_CHECK;
 
 /* Workers that kvr_parallel_for(n, threads) will use: size scratch by it. */
 uint32_t kvr_parallel_workers(uint32_t n, uint32_t threads);

@@ -31,8 +31,8 @@ void kvr_format_bytes(char out[32], uint64_t bytes);
 /* A list such as "0,4-7,12" of numbers below `limit` into marks[limit];
  * `what` names it in the message ("layer"). */
 enum kvr_status kvr_parse_list(bool *marks, uint32_t limit, const char *text,
-                               const char *what, struct kvr_error *err)
-    KVR_MUST_CHECK;
+                               const char *what,
+                               struct kvr_error *err) KVR_MUST_CHECK;
 
 /* True where n bytes are valid UTF-8; else *bad is the offset of the first
  * byte that is not. */

@@ -91,8 +91,8 @@ char *kvr_strdup(const char *text)
 enum kvr_status kvr_no_memory(struct kvr_error *err, const char *what,
                               size_t bytes)
 {
-    return kvr_fail(err, KVR_ERR_MEMORY, "no memory for %s (%zu bytes)",
-                    what, bytes);
+    return kvr_fail(err, KVR_ERR_MEMORY, "no memory for %s (%zu bytes)", what,
+                    bytes);
 }
 
 uint64_t kvr_physical_memory(void)

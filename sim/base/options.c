@@ -31,8 +31,7 @@ static enum kvr_status bad(const struct kvr_option *o, const char *expected,
 
 static bool in_range(const struct kvr_option *o, double value)
 {
-    return (o->min == 0 && o->max == 0) ||
-           (value >= o->min && value <= o->max);
+    return (o->min == 0 && o->max == 0) || (value >= o->min && value <= o->max);
 }
 
 static enum kvr_status out_of_range(const struct kvr_option *o,
@@ -108,6 +107,7 @@ static enum kvr_status store(const struct kvr_option *o, const char *text,
         *(bool *)to = true;
         return KVR_OK;
     case KVR_OPTION_TEXT:
+    case KVR_OPTION_MAYBE:
         memcpy(to, &text, sizeof text);
         return KVR_OK;
     case KVR_OPTION_CHOICE:
@@ -152,6 +152,8 @@ static enum kvr_status take(const struct kvr_option *const *rows, int argc,
                             value);
         return store(o, NULL, into, err);
     }
+    if (value == NULL && o->type == KVR_OPTION_MAYBE)
+        return store(o, o->choices, into, err);
     if (value == NULL) {
         if (*i + 1 >= argc)
             return kvr_fail(err, KVR_ERR_USAGE, "--%s needs its %s", o->name,
@@ -206,7 +208,10 @@ static void print_row(const struct kvr_option *o, FILE *out)
         snprintf(letter, sizeof letter, "-%c, ", o->letter);
     if (o->type == KVR_OPTION_CHOICE)
         argument = o->choices;
-    snprintf(left, sizeof left, "%s--%s %s", letter, o->name, argument);
+    if (o->type == KVR_OPTION_MAYBE)
+        snprintf(left, sizeof left, "%s--%s[=%s]", letter, o->name, argument);
+    else
+        snprintf(left, sizeof left, "%s--%s %s", letter, o->name, argument);
     if (strlen(left) > 28)
         fprintf(out, "  %s\n  %-28s  %s\n", left, "", o->help);
     else

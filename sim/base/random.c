@@ -37,6 +37,5 @@ uint32_t kvr_random_below(const struct kvr_random *stream, uint32_t step,
 
     kvr_random_bits(bits, stream, step, replicate, index);
     const uint64_t m = (uint64_t)bits[0] << 31 ^ bits[1] >> 1;
-    return (uint32_t)(((m >> 32) * n + (((m & 0xffffffffu) * n) >> 32)) >>
-                      31);
+    return (uint32_t)(((m >> 32) * n + (((m & 0xffffffffu) * n) >> 32)) >> 31);
 }

@@ -103,8 +103,7 @@ static bool mark(bool *marks, uint32_t limit, const char *item, size_t n)
             return false;
         last = first;
     } else if (!kvr_parse_u32(&first, item, (size_t)(dash - item)) ||
-               !kvr_parse_u32(&last, dash + 1,
-                              n - (size_t)(dash - item) - 1)) {
+               !kvr_parse_u32(&last, dash + 1, n - (size_t)(dash - item) - 1)) {
         return false;
     }
     if (first > last || last >= limit)

@@ -14,37 +14,72 @@
 #define FIELD(member) offsetof(struct cli_common, member)
 
 const struct kvr_option cli_common_options[] = {
-    {.name = "threads", .type = KVR_OPTION_U32, .offset = FIELD(threads),
-     .argument = "N", .min = 1, .max = 1024,
+    {.name = "threads",
+     .type = KVR_OPTION_U32,
+     .offset = FIELD(threads),
+     .argument = "N",
+     .min = 1,
+     .max = 1024,
      .help = "worker threads (default: one per processor)"},
-    {.name = "memory", .type = KVR_OPTION_BYTES, .offset = FIELD(memory),
+    {.name = "memory",
+     .type = KVR_OPTION_BYTES,
+     .offset = FIELD(memory),
      .argument = "SIZE",
      .help = "refuse to use more (default: half of the machine's)"},
-    {.name = "seed", .type = KVR_OPTION_U64, .offset = FIELD(seed),
-     .argument = "N", .help = "seed of everything random (default 0)"},
-    {.name = "format", .type = KVR_OPTION_CHOICE, .offset = FIELD(format),
-     .choices = "table|csv|json", .help = "what is printed (default table)"},
-    {.name = "output", .letter = 'o', .type = KVR_OPTION_TEXT,
-     .offset = FIELD(output), .argument = "FILE",
+    {.name = "seed",
+     .type = KVR_OPTION_U64,
+     .offset = FIELD(seed),
+     .argument = "N",
+     .help = "seed of everything random (default 0)"},
+    {.name = "format",
+     .type = KVR_OPTION_CHOICE,
+     .offset = FIELD(format),
+     .choices = "table|csv|json",
+     .help = "what is printed (default table)"},
+    {.name = "output",
+     .letter = 'o',
+     .type = KVR_OPTION_TEXT,
+     .offset = FIELD(output),
+     .argument = "FILE",
      .help = "write there instead of standard output"},
-    {.name = "save", .type = KVR_OPTION_MANY, .offset = FIELD(save),
+    {.name = "save",
+     .type = KVR_OPTION_MANY,
+     .offset = FIELD(save),
      .argument = "FILE",
      .help = "also write .json, .csv or .txt there; may repeat"},
-    {.name = "layers", .type = KVR_OPTION_TEXT, .offset = FIELD(layers),
-     .argument = "LIST", .help = "only these layers: 0,4-7"},
-    {.name = "heads", .type = KVR_OPTION_TEXT, .offset = FIELD(heads),
-     .argument = "LIST", .help = "only these heads"},
-    {.name = "force", .type = KVR_OPTION_FLAG, .offset = FIELD(force),
+    {.name = "layers",
+     .type = KVR_OPTION_TEXT,
+     .offset = FIELD(layers),
+     .argument = "LIST",
+     .help = "only these layers: 0,4-7"},
+    {.name = "heads",
+     .type = KVR_OPTION_TEXT,
+     .offset = FIELD(heads),
+     .argument = "LIST",
+     .help = "only these heads"},
+    {.name = "force",
+     .type = KVR_OPTION_FLAG,
+     .offset = FIELD(force),
      .help = "overwrite an existing output"},
-    {.name = "no-provenance", .type = KVR_OPTION_FLAG,
+    {.name = "no-provenance",
+     .type = KVR_OPTION_FLAG,
      .offset = FIELD(no_provenance),
      .help = "leave out version, time and command line"},
-    {.name = "quiet", .letter = 'q', .type = KVR_OPTION_FLAG,
-     .offset = FIELD(quiet), .help = "warnings only on standard error"},
-    {.name = "verbose", .letter = 'v', .type = KVR_OPTION_FLAG,
-     .offset = FIELD(verbose), .help = "more on standard error"},
-    {.name = "help", .letter = 'h', .type = KVR_OPTION_FLAG,
-     .offset = FIELD(help), .help = "this text"},
+    {.name = "quiet",
+     .letter = 'q',
+     .type = KVR_OPTION_FLAG,
+     .offset = FIELD(quiet),
+     .help = "warnings only on standard error"},
+    {.name = "verbose",
+     .letter = 'v',
+     .type = KVR_OPTION_FLAG,
+     .offset = FIELD(verbose),
+     .help = "more on standard error"},
+    {.name = "help",
+     .letter = 'h',
+     .type = KVR_OPTION_FLAG,
+     .offset = FIELD(help),
+     .help = "this text"},
     {.name = NULL},
 };
 
@@ -78,8 +113,7 @@ static void print_usage(const struct cli_command *self,
 }
 
 static enum kvr_status count(const struct cli_command *self, size_t n,
-                             size_t least, size_t most,
-                             struct kvr_error *err)
+                             size_t least, size_t most, struct kvr_error *err)
 {
     if (n < least)
         return kvr_fail(err, KVR_ERR_USAGE,
@@ -87,13 +121,13 @@ static enum kvr_status count(const struct cli_command *self, size_t n,
                         self->name, self->operands, self->name);
     if (n > most)
         return kvr_fail(err, KVR_ERR_USAGE,
-                        "%s: %zu operands, expected at most %zu", self->name,
-                        n, most);
+                        "%s: %zu operands, expected at most %zu", self->name, n,
+                        most);
     return KVR_OK;
 }
 
-enum kvr_status cli_parse(const struct cli_command *self, int argc,
-                          char **argv, void *options, const char ***operands,
+enum kvr_status cli_parse(const struct cli_command *self, int argc, char **argv,
+                          void *options, const char ***operands,
                           size_t *n_operand, size_t least, size_t most,
                           bool *done, struct kvr_error *err)
 {
@@ -105,8 +139,8 @@ enum kvr_status cli_parse(const struct cli_command *self, int argc,
     *operands = kvr_calloc((size_t)argc + 1, sizeof **operands);
     if (*operands == NULL)
         return kvr_no_memory(err, "operands", (size_t)argc);
-    enum kvr_status status = kvr_options_parse(rows, argc, argv, options,
-                                               *operands, n_operand, err);
+    enum kvr_status status =
+        kvr_options_parse(rows, argc, argv, options, *operands, n_operand, err);
     if (status == KVR_OK && common->help) {
         print_usage(self, rows);
         *done = true;

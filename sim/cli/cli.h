@@ -26,8 +26,8 @@ struct cli_common {
     uint32_t threads; /* 0: all processors */
     uint64_t memory;  /* bytes; 0: half of the machine's */
     uint64_t seed;
-    int format;       /* enum cli_format */
-    const char *output; /* NULL: stdout */
+    int format;                  /* enum cli_format */
+    const char *output;          /* NULL: stdout */
     struct kvr_option_list save; /* more copies, format by their ending */
     bool quiet, verbose, force, no_provenance, help;
     const char *layers, *heads; /* lists, NULL: all */
@@ -36,7 +36,7 @@ extern const struct kvr_option cli_common_options[];
 
 struct cli_command {
     const char *name;
-    const char *group;   /* heading in the overview */
+    const char *group;    /* heading in the overview */
     const char *operands; /* "TRACE..", for the usage */
     const char *summary;
     const struct kvr_option *options; /* its own rows, may be NULL */
@@ -49,8 +49,8 @@ struct cli_command {
  * and -v, prints the usage for --help. *operands: malloc'ed array; free() it.
  * *done: true after --help (return KVR_OK then). Limits the number of
  * operands to least..most. */
-enum kvr_status cli_parse(const struct cli_command *self, int argc,
-                          char **argv, void *options, const char ***operands,
+enum kvr_status cli_parse(const struct cli_command *self, int argc, char **argv,
+                          void *options, const char ***operands,
                           size_t *n_operand, size_t least, size_t most,
                           bool *done, struct kvr_error *err) KVR_MUST_CHECK;
 void cli_parse_free(const struct cli_command *self, void *options,
@@ -78,14 +78,14 @@ struct cli_column {
 /* {schema, version, command, trace|traces, settings, results}. `settings`
  * and `results` are taken over (json_decref at free). */
 struct cli_report {
-    const char *command;            /* "replay" */
-    json_t *trace;                  /* object, or NULL */
-    json_t *traces;                 /* list, or NULL */
-    json_t *settings;               /* object */
-    json_t *results;                /* list of objects */
-    json_t *csv_rows;               /* flat rows for the CSV; NULL: results */
+    const char *command;              /* "replay" */
+    json_t *trace;                    /* object, or NULL */
+    json_t *traces;                   /* list, or NULL */
+    json_t *settings;                 /* object */
+    json_t *results;                  /* list of objects */
+    json_t *csv_rows;                 /* flat rows for the CSV; NULL: results */
     const struct cli_column *columns; /* path NULL ends */
-    const char *const *lines;       /* text after the table, NULL ends */
+    const char *const *lines;         /* text after the table, NULL ends */
 };
 
 /* Prints or writes the report as asked: aligned table, CSV with a header, or

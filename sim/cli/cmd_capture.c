@@ -18,7 +18,7 @@
 
 struct options {
     struct cli_common common;
-    const char *model, *prompt, *file, *ids, *text;
+    const char *model, *prompt, *file, *ids, *text, *tokenizer, *chat;
     uint32_t n_generate, prompt_len, round_bits, prompt_chunk;
     bool generate_given, top_p_given;
     int backend, dtype, store;
@@ -123,6 +123,18 @@ static const struct kvr_option rows[] = {
      .min = 1,
      .max = 65536,
      .help = "prompt tokens computed at a time (default 256)"},
+    {.name = "tokenizer",
+     .type = KVR_OPTION_TEXT,
+     .offset = FIELD(tokenizer),
+     .argument = "FILE",
+     .help = "a tokenizer.json in place of the model's own"},
+    {.name = "chat",
+     .type = KVR_OPTION_MAYBE,
+     .offset = FIELD(chat),
+     .argument = "FORM",
+     .choices = "auto",
+     .help = "the text is a message: chatml, llama-2, llama-3, gemma, phi-3, "
+             "zephyr (default: by the model's template)"},
     {.name = "no-special",
      .type = KVR_OPTION_FLAG,
      .offset = FIELD(no_special),
@@ -263,6 +275,8 @@ static struct kvr_capture_options capture_options(const struct options *o,
         .ids_file = o->ids,
         .n_generate = o->n_generate,
         .prompt_len = o->prompt_len,
+        .tokenizer = o->tokenizer,
+        .chat = o->chat,
         .no_special = o->no_special,
         .ignore_eos = o->ignore_eos,
         .temperature = o->temperature,
@@ -291,14 +305,15 @@ static json_t *settings_json(const struct options *o,
                              const struct kvr_capture_plan *plan)
 {
     return json_pack(
-        "{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:f, s:f, s:I, s:i, s:s, "
-        "s:s}",
+        "{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:f, s:f, s:I, s:i, s:s?, "
+        "s:s?, s:s, s:s}",
         "model", o->model, "name", plan->model_name, "architecture",
         plan->architecture, "quantisation", plan->quantisation, "backend",
         plan->backend, "backend_why", plan->backend_why, "bos", plan->bos,
         "dtype", o->dtype == KVR_F32 ? "f32" : "f16", "temperature",
         o->temperature, "top_p", o->top_p_given ? o->top_p : 1.0, "seed",
-        (json_int_t)o->common.seed, "round_bits", (int)o->round_bits, "store",
+        (json_int_t)o->common.seed, "round_bits", (int)o->round_bits,
+        "tokenizer", o->tokenizer, "chat", plan->chat, "store",
         store_names[o->store], "with", o->with != NULL ? o->with : "norms");
 }
 

@@ -7,8 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-static void set(json_t *item, const char *key, double value,
-                const char *reason)
+static void set(json_t *item, const char *key, double value, const char *reason)
 {
     if (isnan(value))
         cli_null(item, key, reason != NULL ? reason : "not known");
@@ -70,16 +69,16 @@ static const struct cli_column columns[] = {
     {.path = "layer"},
     {.path = "kv_head"},
     {.path = "miss", .title = "miss", .digits = 2, .percent = true},
-    {.path = "head_bound", .title = "head bound", .digits = 2,
-     .percent = true},
+    {.path = "head_bound", .title = "head bound", .digits = 2, .percent = true},
     {.path = "sharing", .title = "+ sharing", .digits = 2, .percent = true},
     {.path = "topk"},
-    {.path = "irrevocability", .title = "+ irrevocability", .digits = 2,
+    {.path = "irrevocability",
+     .title = "+ irrevocability",
+     .digits = 2,
      .percent = true},
     {.path = "oracle", .title = "= oracle", .digits = 2, .percent = true},
     {.path = "regret", .title = "+ regret", .digits = 2, .percent = true},
-    {.path = "avoidable", .title = "avoidable", .digits = 0,
-     .percent = true},
+    {.path = "avoidable", .title = "avoidable", .digits = 0, .percent = true},
     {.path = "certificate", .title = "certificate"},
     {.path = NULL},
 };

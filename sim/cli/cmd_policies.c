@@ -13,8 +13,10 @@ struct options {
 };
 
 static const struct kvr_option rows[] = {
-    {.name = "plugin", .type = KVR_OPTION_MANY,
-     .offset = offsetof(struct options, plugin), .argument = "SO",
+    {.name = "plugin",
+     .type = KVR_OPTION_MANY,
+     .offset = offsetof(struct options, plugin),
+     .argument = "SO",
      .help = "load a policy from a shared object; may repeat"},
     {.name = NULL},
 };
@@ -24,12 +26,10 @@ static json_t *needs_json(const struct kvr_policy *p)
     static const struct {
         uint32_t need;
         const char *word;
-    } words[] = {{KVR_NEEDS_ACCESS, "access"},
-                 {KVR_NEEDS_RANDOM, "randomness"},
-                 {KVR_NEEDS_NEXT_ACCESS, "future"},
-                 {KVR_NEEDS_FUTURE_MASS, "future"},
-                 {KVR_NEEDS_COLUMN_MASS, "future"},
-                 {KVR_NEEDS_SCHEDULE, "schedule"}};
+    } words[] = {
+        {KVR_NEEDS_ACCESS, "access"},      {KVR_NEEDS_RANDOM, "randomness"},
+        {KVR_NEEDS_NEXT_ACCESS, "future"}, {KVR_NEEDS_FUTURE_MASS, "future"},
+        {KVR_NEEDS_COLUMN_MASS, "future"}, {KVR_NEEDS_SCHEDULE, "schedule"}};
     json_t *list = json_array();
 
     if (p->observe != KVR_OBSERVE_NONE)
@@ -46,10 +46,10 @@ static json_t *params_json(const struct kvr_policy *p)
 
     for (const struct kvr_param *q = p->params; q != NULL && q->name != NULL;
          q++)
-        json_array_append_new(
-            list, json_pack("{s:s, s:s, s:s?, s:s}", "name", q->name,
-                            "default", q->fallback, "choices", q->choices,
-                            "help", q->help));
+        json_array_append_new(list, json_pack("{s:s, s:s, s:s?, s:s}", "name",
+                                              q->name, "default", q->fallback,
+                                              "choices", q->choices, "help",
+                                              q->help));
     return list;
 }
 
@@ -58,16 +58,15 @@ static json_t *policy_json(const struct kvr_policy *p)
     json_t *item = json_pack(
         "{s:s, s:s, s:s, s:s?, s:s, s:s}", "policy", p->name, "summary",
         p->summary, "cite", p->cite, "budget", p->budget_note, "class",
-        kvr_class_name(p->class_of), "observe",
-        kvr_observe_name(p->observe));
+        kvr_class_name(p->class_of), "observe", kvr_observe_name(p->observe));
 
+    json_object_set_new(item, "group",
+                        json_string(p->observe == KVR_OBSERVE_NONE
+                                        ? "none"
+                                        : kvr_group_name(p->group)));
     json_object_set_new(
-        item, "group",
-        json_string(p->observe == KVR_OBSERVE_NONE
-                        ? "none" : kvr_group_name(p->group)));
-    json_object_set_new(item, "scope",
-                        json_string(p->scope == KVR_SCOPE_LAYER ? "layer"
-                                                                : "cache"));
+        item, "scope",
+        json_string(p->scope == KVR_SCOPE_LAYER ? "layer" : "cache"));
     json_object_set_new(item, "needs", needs_json(p));
     json_object_set_new(item, "params", params_json(p));
     return item;
@@ -107,8 +106,8 @@ static void print_one(const struct kvr_policy *p)
     }
     printf("\nparameters (%s:key=value,..)\n", p->name);
     for (const struct kvr_param *q = p->params; q->name != NULL; q++)
-        printf("  %-12s default %-8s %s%s%s%s\n", q->name, q->fallback,
-               q->help, q->choices != NULL ? " [" : "",
+        printf("  %-12s default %-8s %s%s%s%s\n", q->name, q->fallback, q->help,
+               q->choices != NULL ? " [" : "",
                q->choices != NULL ? q->choices : "",
                q->choices != NULL ? "]" : "");
 }
@@ -153,9 +152,11 @@ static enum kvr_status show(const struct options *o,
         print_one(p);
         return KVR_OK;
     }
-    static const struct cli_column columns[] = {
-        {.path = "policy"}, {.path = "class"}, {.path = "cite"},
-        {.path = "summary"}, {.path = NULL}};
+    static const struct cli_column columns[] = {{.path = "policy"},
+                                                {.path = "class"},
+                                                {.path = "cite"},
+                                                {.path = "summary"},
+                                                {.path = NULL}};
     struct cli_report report = {.command = "policies",
                                 .settings = json_object(),
                                 .results = json_array(),
@@ -179,8 +180,8 @@ static enum kvr_status run(const struct cli_command *self, int argc,
 
     if (status == KVR_OK && !done)
         status = kvr_registry_new(&registry, err);
-    for (size_t i = 0; registry != NULL && i < o.plugin.n &&
-                       status == KVR_OK; i++)
+    for (size_t i = 0; registry != NULL && i < o.plugin.n && status == KVR_OK;
+         i++)
         status = kvr_registry_load(registry, o.plugin.item[i], err);
     if (status == KVR_OK && !done)
         status = n == 0 ? list_all(&o, registry, err)

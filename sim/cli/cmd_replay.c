@@ -10,8 +10,7 @@
 
 static void note_protection(const struct replay_options *o)
 {
-    if (strcmp(o->protect_first, "0") == 0 &&
-        strcmp(o->protect_last, "0") == 0)
+    if (strcmp(o->protect_first, "0") == 0 && strcmp(o->protect_last, "0") == 0)
         kvr_log(KVR_LOG_NOTE,
                 "no token is protected; protecting the first and last ones "
                 "often decides the ranking (--protect-first, "

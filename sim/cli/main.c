@@ -36,10 +36,9 @@ static void keep_command_line(int argc, char **argv)
     size_t used = 0;
 
     for (int i = 0; i < argc; i++) {
-        const int n = snprintf(command_line + used,
-                               sizeof command_line - used, "%s%s",
-                               i == 0 ? "" : " ",
-                               i == 0 ? "kvreplay" : argv[i]);
+        const int n =
+            snprintf(command_line + used, sizeof command_line - used, "%s%s",
+                     i == 0 ? "" : " ", i == 0 ? "kvreplay" : argv[i]);
         if (n < 0 || (size_t)n >= sizeof command_line - used)
             break;
         used += (size_t)n;
@@ -58,8 +57,7 @@ static void print_overview(FILE *out)
             group = commands[i]->group;
             fprintf(out, "\n%s\n", group);
         }
-        fprintf(out, "  %-12s %s\n", commands[i]->name,
-                commands[i]->summary);
+        fprintf(out, "  %-12s %s\n", commands[i]->name, commands[i]->summary);
     }
 }
 

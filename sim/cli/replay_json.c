@@ -66,28 +66,25 @@ static void set_tally(json_t *item, const struct kvr_tally *t,
     else
         cli_null(item, "hit_ratio", "no accesses of past tokens");
     json_object_set_new(item, "recall", ratio(t->kept, t->best));
-    json_object_set_new(item, "recall_head",
-                        ratio(t->head_kept, t->head_best));
+    json_object_set_new(item, "recall_head", ratio(t->head_kept, t->head_best));
     json_object_set_new(item, "overlap",
                         ratio((double)t->overlap, (double)t->wanted));
-    json_object_set_new(
-        item, "occupancy",
-        json_pack("{s:o, s:I, s:I}", "mean", ratio((double)t->visible, rows),
-                  "peak", (json_int_t)t->peak, "entry_steps",
-                  (json_int_t)t->visible));
+    json_object_set_new(item, "occupancy",
+                        json_pack("{s:o, s:I, s:I}", "mean",
+                                  ratio((double)t->visible, rows), "peak",
+                                  (json_int_t)t->peak, "entry_steps",
+                                  (json_int_t)t->visible));
     json_object_set_new(item, "evictions",
                         json_integer((json_int_t)t->evictions));
-    json_object_set_new(
-        item, "tie_share",
-        t->evictions > 0 ? ratio((double)t->tied, (double)t->evictions)
-                         : cli_real(0));
+    json_object_set_new(item, "tie_share",
+                        t->evictions > 0
+                            ? ratio((double)t->tied, (double)t->evictions)
+                            : cli_real(0));
     json_object_set_new(
         item, "tie_share_zero",
-        t->evictions > 0
-            ? ratio((double)t->tied_at_zero, (double)t->evictions)
-            : cli_real(0));
-    json_object_set_new(item, "late_importance",
-                        ratio(t->late, t->recorded));
+        t->evictions > 0 ? ratio((double)t->tied_at_zero, (double)t->evictions)
+                         : cli_real(0));
+    json_object_set_new(item, "late_importance", ratio(t->late, t->recorded));
     json_object_set_new(item, "blind_rows",
                         json_integer((json_int_t)t->blind_rows));
     set_bound(item, "topk", t->topk, t->recorded, NULL);
@@ -107,8 +104,7 @@ static json_t *heads_json(const struct kvr_sim *sim,
         json_t *item = json_pack("{s:I, s:I}", "layer", (json_int_t)r->layer,
                                  "kv_head", (json_int_t)r->kv_head);
         for (uint32_t h = 0; h < r->n_query_head; h++)
-            json_array_append_new(each,
-                                  ratio(r->missed[h], r->recorded[h]));
+            json_array_append_new(each, ratio(r->missed[h], r->recorded[h]));
         set_tally(item, &r->tally, &r->miss, run);
         json_object_set_new(item, "per_query_head", each);
         json_array_append_new(list, item);
@@ -123,8 +119,7 @@ static json_t *params_json(const struct kvr_run_result *run)
 
     for (size_t i = 0; p != NULL && p[i].name != NULL; i++) {
         if (p[i].type == KVR_PARAM_REAL) {
-            json_object_set_new(params, p[i].name,
-                                cli_real(run->arg[i].real));
+            json_object_set_new(params, p[i].name, cli_real(run->arg[i].real));
         } else if (p[i].type == KVR_PARAM_CHOICE) {
             const char *c = p[i].choices;
             for (uint32_t k = run->arg[i].count; k > 0; k--)
@@ -132,9 +127,8 @@ static json_t *params_json(const struct kvr_run_result *run)
             json_object_set_new(params, p[i].name,
                                 json_stringn(c, strcspn(c, "|")));
         } else {
-            json_object_set_new(
-                params, p[i].name,
-                json_integer((json_int_t)run->arg[i].count));
+            json_object_set_new(params, p[i].name,
+                                json_integer((json_int_t)run->arg[i].count));
         }
     }
     return params;
@@ -158,9 +152,11 @@ static const char *unrealisable(const struct kvr_run_result *run)
 static void set_parts(json_t *item, const struct kvr_run_result *run)
 {
     const uint32_t first = run->protect_first > run->window.first
-                               ? run->protect_first : run->window.first;
+                               ? run->protect_first
+                               : run->window.first;
     const uint32_t last = run->protect_last > run->window.last
-                              ? run->protect_last : run->window.last;
+                              ? run->protect_last
+                              : run->window.last;
 
     json_object_set_new(
         item, "budget",
@@ -213,8 +209,7 @@ static void set_interval(json_t *item, const struct kvr_sim *sim,
 
     kvr_sim_interval(bounds, sim, run, NULL, seed);
     interval = json_pack("{s:o, s:o, s:f, s:s}", "low", cli_real(bounds[0]),
-                         "high", cli_real(bounds[1]), "level", 0.95,
-                         "method",
+                         "high", cli_real(bounds[1]), "level", 0.95, "method",
                          "circular blocks of 32 rows of this text");
     json_object_set_new(json_object_get(item, "miss_mass"), "interval",
                         interval);
@@ -226,8 +221,8 @@ static void set_identity(json_t *item, const struct kvr_run_result *run)
 
     json_object_set_new(item, "policy", json_string(run->spec->text));
     json_object_set_new(item, "params", params_json(run));
-    json_object_set_new(
-        item, "class", json_string(kvr_class_name(run->policy->class_of)));
+    json_object_set_new(item, "class",
+                        json_string(kvr_class_name(run->policy->class_of)));
     json_object_set_new(item, "observe",
                         json_string(kvr_observe_name(run->observe)));
     json_object_set_new(item, "group",
@@ -280,8 +275,8 @@ json_t *replay_item(const struct kvr_sim *sim, size_t first, size_t n,
 /* A flat row: the item's identity with another scope's figures. */
 static json_t *csv_row(json_t *item, const char *scope)
 {
-    static const char *const kept[] = {"policy", "class", "observe", "group",
-                                       "budget", "trace"};
+    static const char *const kept[] = {"policy", "class",  "observe",
+                                       "group",  "budget", "trace"};
     json_t *row = json_object();
 
     for (size_t i = 0; i < sizeof kept / sizeof kept[0]; i++)
@@ -308,8 +303,7 @@ void replay_csv_rows(json_t *rows, const struct kvr_sim *sim, size_t first,
     }
     for (uint32_t l = 0; l < sim->n_layer; l++) {
         json_t *row = csv_row(item, "layer");
-        json_object_set_new(row, "layer",
-                            json_integer(sim->layer_number[l]));
+        json_object_set_new(row, "layer", json_integer(sim->layer_number[l]));
         set_tally(row, &run->layers[l], &run->layer_miss[l], run);
         json_array_append_new(rows, row);
     }
@@ -348,8 +342,7 @@ const struct cli_column replay_columns[] = {
     {.path = "recall", .title = "recall", .digits = 1, .percent = true},
     {.path = "recall_head"},
     {.path = "overlap", .title = "overlap", .digits = 1, .percent = true},
-    {.path = "late_importance", .title = "late", .digits = 2,
-     .percent = true},
+    {.path = "late_importance", .title = "late", .digits = 2, .percent = true},
     {.path = "occupancy.mean", .title = "sees", .digits = 1},
     {.path = "occupancy.peak", .title = "peak"},
     {.path = "occupancy.entry_steps"},
@@ -366,33 +359,27 @@ const struct cli_column replay_columns[] = {
 json_t *replay_settings(const struct replay_options *o,
                         const struct kvr_sim *sim)
 {
-    static const char *const words[][3] = {{"total", "prompt", "visible"},
-                                           {"cap", "floor", NULL},
-                                           {"whole", "stream", NULL},
-                                           {"oldest", "newest", "random"},
-                                           {"mass", "value", NULL},
-                                           {"all", "prompt", NULL}};
+    static const char *const words[][3] = {
+        {"total", "prompt", "visible"}, {"cap", "floor", NULL},
+        {"whole", "stream", NULL},      {"oldest", "newest", "random"},
+        {"mass", "value", NULL},        {"all", "prompt", NULL}};
     json_t *s = json_object();
 
     json_object_set_new(s, "access", json_string(o->access));
     json_object_set_new(s, "when", json_string(o->when));
-    json_object_set_new(s, "budget_of",
-                        json_string(words[0][o->budget_of]));
-    json_object_set_new(s, "budget_is",
-                        json_string(words[1][o->budget_is]));
+    json_object_set_new(s, "budget_of", json_string(words[0][o->budget_of]));
+    json_object_set_new(s, "budget_is", json_string(words[1][o->budget_is]));
     json_object_set_new(s, "prefill", json_string(words[2][o->prefill]));
     json_object_set_new(s, "ties", json_string(words[3][o->ties]));
     json_object_set_new(s, "loss", json_string(words[4][o->loss]));
-    json_object_set_new(s, "hit_scope",
-                        json_string(words[5][o->hit_scope]));
+    json_object_set_new(s, "hit_scope", json_string(words[5][o->hit_scope]));
     json_object_set_new(s, "protect_first", json_string(o->protect_first));
     json_object_set_new(s, "protect_last", json_string(o->protect_last));
     json_object_set_new(s, "prompt_len", json_integer(sim->prompt_len));
     json_object_set_new(s, "score_rows",
                         json_pack("[I, I]", (json_int_t)sim->score_first,
                                   (json_int_t)sim->score_last));
-    json_object_set_new(s, "seed",
-                        json_integer((json_int_t)o->common.seed));
+    json_object_set_new(s, "seed", json_integer((json_int_t)o->common.seed));
     json_object_set_new(s, "open_loop", json_true());
     return s;
 }

@@ -26,8 +26,7 @@ static void put(struct lines *l, const char *format, ...)
     const int n = vsnprintf(line, sizeof line, format, args);
     va_end(args);
     if (n < 0 || (size_t)n >= sizeof line ||
-        !kvr_grow((void **)&l->bytes, &l->capacity, l->n + (size_t)n + 1,
-                  1)) {
+        !kvr_grow((void **)&l->bytes, &l->capacity, l->n + (size_t)n + 1, 1)) {
         l->failed = true;
         return;
     }
@@ -44,8 +43,8 @@ static void put_key(struct lines *l, const struct kvr_run_result *run,
 
     for (const char *c = text; *c != '\0'; c++)
         quote = quote || *c == ',';
-    put(l, quote ? "\"%s\",%s,%u,%u," : "%s,%s,%u,%u,", text,
-        run->budget->spec, cache->layer, cache->kv_head);
+    put(l, quote ? "\"%s\",%s,%u,%u," : "%s,%s,%u,%u,", text, run->budget->spec,
+        cache->layer, cache->kv_head);
 }
 
 static enum kvr_status finish(struct lines *l, const char *path,
@@ -54,8 +53,7 @@ static enum kvr_status finish(struct lines *l, const char *path,
 {
     enum kvr_status status =
         l->failed ? kvr_no_memory(err, path, l->n)
-                  : kvr_file_write(path, l->bytes, l->n, o->common.force,
-                                   err);
+                  : kvr_file_write(path, l->bytes, l->n, o->common.force, err);
     free(l->bytes);
     return status;
 }
@@ -72,8 +70,7 @@ enum kvr_status replay_write_evictions(const struct replay_options *o,
             continue;
         for (uint32_t c = 0; c < sim->n_cache; c++) {
             size_t n;
-            const struct kvr_eviction *e =
-                kvr_sim_evictions(sim, i, c, &n);
+            const struct kvr_eviction *e = kvr_sim_evictions(sim, i, c, &n);
             for (size_t k = 0; k < n; k++) {
                 put_key(&l, &sim->runs[i], &sim->runs[i].caches[c]);
                 put(&l, "%u,%u\n", e[k].step, e[k].position);
@@ -98,8 +95,8 @@ enum kvr_status replay_write_steps(const struct replay_options *o,
             const struct kvr_step_row *s = kvr_sim_steps(sim, i, c, &n);
             for (size_t k = 0; k < n; k++) {
                 put_key(&l, &sim->runs[i], &sim->runs[i].caches[c]);
-                put(&l, "%u,%u,%.17g,%u\n", s[k].step, s[k].visible,
-                    s[k].miss, s[k].evicted);
+                put(&l, "%u,%u,%.17g,%u\n", s[k].step, s[k].visible, s[k].miss,
+                    s[k].evicted);
             }
         }
     }

@@ -12,65 +12,118 @@
 #define AT(member) offsetof(struct replay_options, member)
 
 const struct kvr_option replay_option_rows[] = {
-    {.name = "policy", .letter = 'p', .type = KVR_OPTION_MANY,
-     .offset = AT(policy), .argument = "LIST",
+    {.name = "policy",
+     .letter = 'p',
+     .type = KVR_OPTION_MANY,
+     .offset = AT(policy),
+     .argument = "LIST",
      .help = "h2o:recent=10%,lru,..; may repeat (kvreplay policies)"},
-    {.name = "budget", .letter = 'b', .type = KVR_OPTION_MANY,
-     .offset = AT(budget), .argument = "LIST",
+    {.name = "budget",
+     .letter = 'b',
+     .type = KVR_OPTION_MANY,
+     .offset = AT(budget),
+     .argument = "LIST",
      .help = "tokens held between steps: 64, 20%, 5%..40%x2, drop:0.8"},
-    {.name = "budget-of", .type = KVR_OPTION_CHOICE, .offset = AT(budget_of),
+    {.name = "budget-of",
+     .type = KVR_OPTION_CHOICE,
+     .offset = AT(budget_of),
      .choices = "total|prompt|visible",
      .help = "what a percentage is of (default total: T)"},
-    {.name = "budget-is", .type = KVR_OPTION_CHOICE, .offset = AT(budget_is),
+    {.name = "budget-is",
+     .type = KVR_OPTION_CHOICE,
+     .offset = AT(budget_is),
      .choices = "cap|floor",
      .help = "with --when: shrink below B and grow to it, or shrink to B"},
-    {.name = "when", .type = KVR_OPTION_TEXT, .offset = AT(when),
+    {.name = "when",
+     .type = KVR_OPTION_TEXT,
+     .offset = AT(when),
      .argument = "RULE",
      .help = "step (default), every:N, overflow:N, prompt-end"},
-    {.name = "prefill", .type = KVR_OPTION_CHOICE, .offset = AT(prefill),
+    {.name = "prefill",
+     .type = KVR_OPTION_CHOICE,
+     .offset = AT(prefill),
      .choices = "whole|stream",
      .help = "stream: evict from the first prompt row on"},
-    {.name = "prompt-len", .type = KVR_OPTION_U32, .offset = AT(prompt_len),
-     .argument = "N", .min = 1, .max = 4294967295.0,
+    {.name = "prompt-len",
+     .type = KVR_OPTION_U32,
+     .offset = AT(prompt_len),
+     .argument = "N",
+     .min = 1,
+     .max = 4294967295.0,
      .help = "tokens that are prompt (default: the trace's)"},
-    {.name = "score-rows", .type = KVR_OPTION_TEXT,
-     .offset = AT(score_rows), .argument = "A..B",
+    {.name = "score-rows",
+     .type = KVR_OPTION_TEXT,
+     .offset = AT(score_rows),
+     .argument = "A..B",
      .help = "count these decode rows only"},
-    {.name = "observe", .type = KVR_OPTION_CHOICE, .offset = AT(observe),
-     .choices = "none|renorm|raw", .given = AT(observe_given),
+    {.name = "observe",
+     .type = KVR_OPTION_CHOICE,
+     .offset = AT(observe),
+     .choices = "none|renorm|raw",
+     .given = AT(observe_given),
      .help = "what rules see (default: each rule's published one)"},
-    {.name = "group", .type = KVR_OPTION_CHOICE, .offset = AT(group),
-     .choices = "mean|max|sum|per-query-head", .given = AT(group_given),
+    {.name = "group",
+     .type = KVR_OPTION_CHOICE,
+     .offset = AT(group),
+     .choices = "mean|max|sum|per-query-head",
+     .given = AT(group_given),
      .help = "how query heads of a cache are reduced (default: published)"},
-    {.name = "access", .type = KVR_OPTION_TEXT, .offset = AT(access),
+    {.name = "access",
+     .type = KVR_OPTION_TEXT,
+     .offset = AT(access),
      .argument = "RULE",
      .help = "above-uniform (default), relmax:R, abs:X, topm:N, mass:P"},
-    {.name = "ties", .type = KVR_OPTION_CHOICE, .offset = AT(ties),
+    {.name = "ties",
+     .type = KVR_OPTION_CHOICE,
+     .offset = AT(ties),
      .choices = "oldest|newest|random",
      .help = "which of equal tokens leaves (default oldest)"},
-    {.name = "protect-first", .type = KVR_OPTION_TEXT,
-     .offset = AT(protect_first), .argument = "N",
+    {.name = "protect-first",
+     .type = KVR_OPTION_TEXT,
+     .offset = AT(protect_first),
+     .argument = "N",
      .help = "first tokens no rule may evict: 4, 10% of B"},
-    {.name = "protect-last", .type = KVR_OPTION_TEXT,
-     .offset = AT(protect_last), .argument = "N",
+    {.name = "protect-last",
+     .type = KVR_OPTION_TEXT,
+     .offset = AT(protect_last),
+     .argument = "N",
      .help = "newest tokens no rule may evict: 16, 10% of B"},
-    {.name = "loss", .type = KVR_OPTION_CHOICE, .offset = AT(loss),
+    {.name = "loss",
+     .type = KVR_OPTION_CHOICE,
+     .offset = AT(loss),
      .choices = "mass|value",
      .help = "value: weights times the norm of the value (value_norm2)"},
-    {.name = "hit-scope", .type = KVR_OPTION_CHOICE, .offset = AT(hit_scope),
+    {.name = "hit-scope",
+     .type = KVR_OPTION_CHOICE,
+     .offset = AT(hit_scope),
      .choices = "all|prompt",
      .help = "tokens that the hit ratio counts (prompt: as SnapKV)"},
-    {.name = "seeds", .type = KVR_OPTION_U32, .offset = AT(seeds),
-     .argument = "N", .min = 1, .max = 1000,
+    {.name = "seeds",
+     .type = KVR_OPTION_U32,
+     .offset = AT(seeds),
+     .argument = "N",
+     .min = 1,
+     .max = 1000,
      .help = "replicates of rules with randomness (default 1)"},
-    {.name = "bounds", .type = KVR_OPTION_FLAG, .offset = AT(bounds),
+    {.name = "bounds",
+     .type = KVR_OPTION_FLAG,
+     .offset = AT(bounds),
      .help = "compute the exact optimum and assert it against every rule"},
-    {.name = "evictions", .type = KVR_OPTION_TEXT, .offset = AT(evictions),
-     .argument = "FILE", .help = "write every eviction as CSV"},
-    {.name = "steps", .type = KVR_OPTION_TEXT, .offset = AT(steps),
-     .argument = "FILE", .help = "write every counted row as CSV"},
-    {.name = "plugin", .type = KVR_OPTION_MANY, .offset = AT(plugin),
-     .argument = "SO", .help = "load a policy from a shared object"},
+    {.name = "evictions",
+     .type = KVR_OPTION_TEXT,
+     .offset = AT(evictions),
+     .argument = "FILE",
+     .help = "write every eviction as CSV"},
+    {.name = "steps",
+     .type = KVR_OPTION_TEXT,
+     .offset = AT(steps),
+     .argument = "FILE",
+     .help = "write every counted row as CSV"},
+    {.name = "plugin",
+     .type = KVR_OPTION_MANY,
+     .offset = AT(plugin),
+     .argument = "SO",
+     .help = "load a policy from a shared object"},
     {.name = NULL},
 };
 
@@ -119,15 +172,13 @@ static enum kvr_status parse_settings(struct kvr_sim_options *sim,
     if (status == KVR_OK)
         status = kvr_when_parse(&sim->when, o->when, err);
     if (status == KVR_OK)
-        status = kvr_protect_parse(&sim->protect_first, o->protect_first,
-                                   err);
+        status = kvr_protect_parse(&sim->protect_first, o->protect_first, err);
     if (status == KVR_OK)
         status = kvr_protect_parse(&sim->protect_last, o->protect_last, err);
     if (status == KVR_OK && o->score_rows != NULL)
-        status = parse_span(&sim->score_first, &sim->score_last,
-                            o->score_rows, err);
-    if (status == KVR_OK && o->observe_given &&
-        o->observe == KVR_OBSERVE_NONE)
+        status =
+            parse_span(&sim->score_first, &sim->score_last, o->score_rows, err);
+    if (status == KVR_OK && o->observe_given && o->observe == KVR_OBSERVE_NONE)
         return kvr_fail(err, KVR_ERR_USAGE,
                         "--observe: expected renorm or raw, found 'none'");
     sim->observe = o->observe_given ? o->observe : -1;
@@ -160,7 +211,8 @@ static enum kvr_status pick(struct replay_setup *s,
     for (uint32_t l = 0; l < shape->n_layer; l++) {
         const struct kvr_layer_shape *layer = &shape->layers[l];
         const uint32_t n = s->sim.group == KVR_GROUP_PER_QUERY_HEAD
-                               ? layer->n_head : layer->n_kv_head;
+                               ? layer->n_head
+                               : layer->n_kv_head;
         most = layer->layer >= most ? layer->layer + 1 : most;
         caches = n > caches ? n : caches;
     }
@@ -178,8 +230,8 @@ static enum kvr_status pick(struct replay_setup *s,
         s->sim.layers = s->layers;
     }
     if (status == KVR_OK && o->common.heads != NULL) {
-        status = kvr_parse_list(s->heads, caches, o->common.heads, "KV head",
-                                err);
+        status =
+            kvr_parse_list(s->heads, caches, o->common.heads, "KV head", err);
         s->sim.heads = s->heads;
     }
     free(marks);
@@ -192,8 +244,7 @@ enum kvr_status replay_setup_open(struct replay_setup *s,
 {
     *s = (struct replay_setup){0};
     if (o->policy.n == 0 || o->budget.n == 0)
-        return kvr_fail(err, KVR_ERR_USAGE,
-                        "--policy and --budget are needed");
+        return kvr_fail(err, KVR_ERR_USAGE, "--policy and --budget are needed");
     enum kvr_status status = load_policies(s, o, err);
     if (status == KVR_OK)
         status = parse_settings(&s->sim, o, err);
@@ -205,8 +256,7 @@ enum kvr_status replay_setup_open(struct replay_setup *s,
     const uint32_t prompt =
         o->prompt_len != 0 ? o->prompt_len : shape->prompt_len;
     for (size_t i = 0; i < o->budget.n && status == KVR_OK; i++)
-        status = kvr_budgets_parse(&s->budgets, &s->n_budget,
-                                   o->budget.item[i],
+        status = kvr_budgets_parse(&s->budgets, &s->n_budget, o->budget.item[i],
                                    (enum kvr_budget_of)o->budget_of,
                                    shape->n_token, prompt, err);
     if (status == KVR_OK)

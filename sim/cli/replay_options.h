@@ -38,8 +38,8 @@ void replay_options_init(struct replay_options *options);
  * with replay_setup_close also after a failure. */
 enum kvr_status replay_setup_open(struct replay_setup *setup,
                                   const struct replay_options *options,
-                                  const char *path, struct kvr_error *err)
-    KVR_MUST_CHECK;
+                                  const char *path,
+                                  struct kvr_error *err) KVR_MUST_CHECK;
 void replay_setup_close(struct replay_setup *setup);
 
 #endif

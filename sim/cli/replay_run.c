@@ -17,10 +17,9 @@ static bool failed(const struct kvr_sim *sim)
     return false;
 }
 
-static void add_trace(struct cli_report *report,
-                      const struct replay_options *o,
-                      const struct kvr_sim *sim,
-                      const struct kvr_trace *trace, int index)
+static void add_trace(struct cli_report *report, const struct replay_options *o,
+                      const struct kvr_sim *sim, const struct kvr_trace *trace,
+                      int index)
 {
     json_t *about = cli_trace_json(trace);
 
@@ -33,10 +32,9 @@ static void add_trace(struct cli_report *report,
 }
 
 static enum kvr_status one_trace(struct cli_report *report,
-                                 struct replay_options *o,
-                                 const char *path, int index,
-                                 replay_items_fn add_items, bool *any_failed,
-                                 struct kvr_error *err)
+                                 struct replay_options *o, const char *path,
+                                 int index, replay_items_fn add_items,
+                                 bool *any_failed, struct kvr_error *err)
 {
     struct replay_setup setup;
     struct kvr_sim *sim = NULL;
@@ -63,9 +61,8 @@ static enum kvr_status one_trace(struct cli_report *report,
 }
 
 enum kvr_status replay_and_report(struct cli_report *report,
-                                  struct replay_options *o,
-                                  const char **paths, size_t n,
-                                  replay_items_fn add_items,
+                                  struct replay_options *o, const char **paths,
+                                  size_t n, replay_items_fn add_items,
                                   struct kvr_error *err)
 {
     bool any_failed = false;
@@ -77,8 +74,8 @@ enum kvr_status replay_and_report(struct cli_report *report,
     if (n > 1)
         report->traces = json_array();
     for (size_t i = 0; i < n && status == KVR_OK; i++)
-        status = one_trace(report, o, paths[i], n > 1 ? (int)i : -1,
-                           add_items, &any_failed, err);
+        status = one_trace(report, o, paths[i], n > 1 ? (int)i : -1, add_items,
+                           &any_failed, err);
     if (status == KVR_OK)
         status = cli_report(&o->common, report, err);
     cli_report_free(report);
@@ -89,8 +86,7 @@ enum kvr_status replay_and_report(struct cli_report *report,
 }
 
 enum kvr_status replay_command(const struct cli_command *self, int argc,
-                               char **argv, replay_fn fn,
-                               struct kvr_error *err)
+                               char **argv, replay_fn fn, struct kvr_error *err)
 {
     struct replay_options o;
     const char **operands;
@@ -98,8 +94,8 @@ enum kvr_status replay_command(const struct cli_command *self, int argc,
     bool done;
 
     replay_options_init(&o);
-    enum kvr_status status = cli_parse(self, argc, argv, &o, &operands, &n,
-                                       1, 1000, &done, err);
+    enum kvr_status status =
+        cli_parse(self, argc, argv, &o, &operands, &n, 1, 1000, &done, err);
     if (status == KVR_OK && !done)
         status = fn(&o, operands, n, err);
     cli_parse_free(self, &o, operands);

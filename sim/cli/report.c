@@ -32,8 +32,8 @@ static void add(struct text *t, const char *format, ...)
     va_start(args, format);
     const int n = vsnprintf(NULL, 0, format, args);
     va_end(args);
-    if (n < 0 || !kvr_grow((void **)&t->bytes, &t->capacity,
-                           t->n + (size_t)n + 1, 1)) {
+    if (n < 0 ||
+        !kvr_grow((void **)&t->bytes, &t->capacity, t->n + (size_t)n + 1, 1)) {
         t->failed = true;
         return;
     }
@@ -243,8 +243,7 @@ static bool write_json(struct text *t, const struct cli_common *common,
     json_object_set_new(root, "schema", json_string(schema));
     if (!common->no_provenance) {
         json_object_set_new(root, "version", json_string(KVREPLAY_VERSION));
-        json_object_set_new(root, "command",
-                            json_string(cli_command_line()));
+        json_object_set_new(root, "command", json_string(cli_command_line()));
     }
     if (report->trace != NULL)
         json_object_set(root, "trace", report->trace);
@@ -288,8 +287,7 @@ static enum kvr_status deliver(const struct cli_common *common,
         write_table(&t, report);
     if (!ok || t.failed)
         status = kvr_fail(err, KVR_ERR_INTERNAL,
-                          "%s: the report could not be built",
-                          report->command);
+                          "%s: the report could not be built", report->command);
     else if (path == NULL || strcmp(path, "-") == 0)
         status = to_stdout(&t, err);
     else
@@ -324,16 +322,14 @@ enum kvr_status cli_report(const struct cli_common *common,
                            const struct cli_report *report,
                            struct kvr_error *err)
 {
-    enum kvr_status status =
-        deliver(common, report, (enum cli_format)common->format,
-                common->output, err);
+    enum kvr_status status = deliver(
+        common, report, (enum cli_format)common->format, common->output, err);
 
     for (size_t i = 0; i < common->save.n && status == KVR_OK; i++) {
         enum cli_format format = CLI_TABLE;
         status = cli_format_of(&format, common->save.item[i], err);
         if (status == KVR_OK)
-            status = deliver(common, report, format, common->save.item[i],
-                             err);
+            status = deliver(common, report, format, common->save.item[i], err);
     }
     return status;
 }

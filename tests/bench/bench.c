@@ -61,10 +61,10 @@ static void read_rows(struct bench *b)
         for (uint32_t h = 0; h < s->layers[l].n_head; h++)
             for (uint32_t t = 0; t < s->n_token; t += KVR_TILE_ROWS) {
                 const uint32_t left = s->n_token - t;
-                check(b, b->rows->read(
-                             b->rows->ud, l, h, t,
-                             left < KVR_TILE_ROWS ? left : KVR_TILE_ROWS,
-                             out, stride, 0, &b->err));
+                check(b,
+                      b->rows->read(b->rows->ud, l, h, t,
+                                    left < KVR_TILE_ROWS ? left : KVR_TILE_ROWS,
+                                    out, stride, 0, &b->err));
             }
     free(out);
 }
@@ -89,13 +89,11 @@ static void read_by_hdf5(struct bench *b)
                 const uint32_t left = s->n_token - t;
                 const hsize_t from[3] = {h, t, 0};
                 const hsize_t size[3] = {
-                    1, left < KVR_TILE_ROWS ? left : KVR_TILE_ROWS,
-                    s->n_token};
+                    1, left < KVR_TILE_ROWS ? left : KVR_TILE_ROWS, s->n_token};
                 const hid_t memory = H5Screate_simple(3, size, NULL);
                 H5Sselect_hyperslab(space, H5S_SELECT_SET, from, NULL, size,
                                     NULL);
-                if (H5Dread(set, type, memory, space,
-                            H5P_DEFAULT, out) < 0)
+                if (H5Dread(set, type, memory, space, H5P_DEFAULT, out) < 0)
                     exit(4);
                 H5Sclose(memory);
                 if (s->dtype == KVR_F16)
@@ -113,10 +111,14 @@ static void read_by_hdf5(struct bench *b)
 
 static void sweep(struct bench *b)
 {
-    const struct kvr_sim_options options = {
-        .specs = b->specs, .n_spec = b->n_spec, .budgets = b->budgets,
-        .n_budget = b->n_budget, .observe = -1, .group = -1,
-        .when = {.n = 1}, .threads = 1};
+    const struct kvr_sim_options options = {.specs = b->specs,
+                                            .n_spec = b->n_spec,
+                                            .budgets = b->budgets,
+                                            .n_budget = b->n_budget,
+                                            .observe = -1,
+                                            .group = -1,
+                                            .when = {.n = 1},
+                                            .threads = 1};
     struct kvr_sim *sim;
 
     check(b, kvr_sim_run(&sim, b->rows, &options, &b->err));
@@ -169,13 +171,11 @@ static void open_all(struct bench *b, const char *path)
     check(b, kvr_registry_new(&b->registry, &b->err));
     check(b, kvr_policy_specs_parse(
                  &b->specs, &b->n_spec, b->registry,
-                 "full,window,random,h2o,lru,lfu,streaming-llm,tova",
-                 &b->err));
+                 "full,window,random,h2o,lru,lfu,streaming-llm,tova", &b->err));
     check(b, kvr_budgets_parse(&b->budgets, &b->n_budget, "5%,10%,20%,40%",
                                KVR_BUDGET_OF_TOTAL,
                                kvr_trace_shape(b->trace)->n_token,
-                               kvr_trace_shape(b->trace)->prompt_len,
-                               &b->err));
+                               kvr_trace_shape(b->trace)->prompt_len, &b->err));
 }
 
 int main(int argc, char **argv)
@@ -197,8 +197,8 @@ int main(int argc, char **argv)
            "read and decode alone", s[1], s[0] / s[1],
            "<= 4 CPU s at T=1024, 270 heads", s[0] <= 4);
     getrusage(RUSAGE_SELF, &usage);
-    report("peak memory of it", "MiB", (double)usage.ru_maxrss / 1024,
-           "none", 0, 0, "<= 128", usage.ru_maxrss <= 128 * 1024);
+    report("peak memory of it", "MiB", (double)usage.ru_maxrss / 1024, "none",
+           0, 0, "<= 128", usage.ru_maxrss <= 128 * 1024);
     if (b.isa != KVR_ISA_BASE) {
         race(&b, sweep, sweep_base, s);
         report("the same replay", "CPU s", s[0], "its base instruction set",

@@ -42,6 +42,12 @@ static const struct {
     {"--dry-run --text /dev/null -n 3", "generates nothing", 2},
     {"--dry-run -p a --backend cuda", "no CUDA module", 3},
     {"--dry-run -f /nowhere/at/all", "/nowhere/at/all", 3},
+    {"--dry-run -p a --tokenizer /nowhere.json", "/nowhere.json", 3},
+    {"--dry-run -p a --chat", "no chat template", 3},
+    {"--dry-run -p a --chat=other", "chatml llama-2 llama-3 gemma", 2},
+    {"--dry-run -p a --chat=chatml", "'<|im_start|>'", 3},
+    {"--dry-run -p a --chat=llama-2 --no-special", "--no-special", 2},
+    {"--dry-run --ids /dev/null --chat=llama-2", "--ids", 2},
 };
 
 START_TEST(wrong_usage_is_named)
@@ -56,6 +62,17 @@ START_TEST(dry_run_computes_nothing)
              CAPTURE "-p hello -n 6 --dry-run --format json -q -o %s", out);
     ck_assert(!kvr_file_exists(out));
     must_say(0, "'hello'", CAPTURE "-p hello --dry-run --show-tokens");
+}
+END_TEST
+
+START_TEST(message_becomes_a_chat)
+{
+    must_say(0, "\"chat\": \"llama-2\"",
+             CAPTURE "-p '  hello ' --chat=llama-2 --dry-run --format json");
+    must_say(0, "'['",
+             CAPTURE "-p hello --chat=llama-2 --dry-run "
+                     "--show-tokens");
+    must_say(0, "\"chat\": null", CAPTURE "-p hi --dry-run --format json");
 }
 END_TEST
 
@@ -115,6 +132,7 @@ int main(void)
     tcase_add_loop_test(tc, wrong_usage_is_named, 0,
                         sizeof wrong / sizeof wrong[0]);
     tcase_add_test(tc, dry_run_computes_nothing);
+    tcase_add_test(tc, message_becomes_a_chat);
     tcase_add_test(tc, output_is_not_overwritten_unasked);
     tcase_add_test(tc, queries_and_keys_are_a_trace);
     tcase_add_test(tc, ids_come_from_standard_input);

@@ -42,15 +42,19 @@ static const struct {
     {"smollm", "ab 12", "ab| |1|2"},
     {"smollm", "w  12 x", "w|  |1|2| x"},
     {"smollm", "\xc2\xbd!", "\xc2\xbd|!"},
+    {"llama-bpe", "IT'S 12345 x\r\n\n y", "IT|'S| |123|45| x|\r\n\n| y"},
+    {"llama-bpe", "(a) --\n  b", "(a|)| --\n| | b"},
+    {"qwen2", "v12 \n", "v|1|2| \n"},
 };
 
 START_TEST(words_are_cut_as_the_patterns_say)
 {
     struct kvr_cutter *cutter;
     struct words found = {.n = 0};
+    struct kvr_cutter_traits traits;
     struct kvr_error err = {0};
 
-    must(kvr_cutter_new(&cutter,
+    must(kvr_cutter_new(&cutter, &traits,
                         (struct kvr_view){cuts[_i].name, strlen(cuts[_i].name)},
                         &err));
     must(kvr_cutter_run(cutter, (const uint8_t *)cuts[_i].text,
@@ -64,11 +68,12 @@ START_TEST(unknown_pretokenizer_is_named)
 {
     struct kvr_cutter *cutter;
     struct kvr_error err = {0};
-    const struct kvr_view name = {"qwen2", 5};
+    struct kvr_cutter_traits traits;
+    const struct kvr_view name = {"tekken", 6};
 
-    must_fail(kvr_cutter_new(&cutter, name, &err), KVR_ERR_UNSUPPORTED,
-              "'qwen2'");
-    ck_assert_ptr_nonnull(strstr(err.message, "gpt-2 smollm"));
+    must_fail(kvr_cutter_new(&cutter, &traits, name, &err), KVR_ERR_UNSUPPORTED,
+              "'tekken'");
+    ck_assert_ptr_nonnull(strstr(err.message, "gpt-2 smollm llama-bpe qwen2"));
 }
 END_TEST
 
@@ -94,7 +99,6 @@ static struct kvr_vocabulary bpe(void)
         .n_merges = 3,
         .pre = V("gpt-2"),
         .bos = -1,
-        .end = {-1, -1, -1},
     };
 }
 
@@ -185,7 +189,6 @@ START_TEST(higher_score_merges_first)
         .types = spm_types,
         .scores = spm_scores,
         .bos = -1,
-        .end = {-1, -1, -1},
         .add_space = true,
     };
     struct kvr_tokenizer *t;

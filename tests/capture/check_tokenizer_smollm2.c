@@ -1,13 +1,17 @@
 /* check_tokenizer_smollm2.c -- the real model's tokenizer against
- * tests/golden/smollm2/tokenizer_cases.json, both columns, and the prompts.
+ * tests/golden/smollm2/tokenizer_cases.json, both columns, and the prompts:
+ * from the GGUF's metadata, and from a tokenizer.json of the same vocabulary.
  * SPDX-License-Identifier: GPL-3.0-or-later */
+#include "chat.h"
 #include "golden.h"
+#include "hf_tokenizer.h"
 
 #include "kvr_file.h"
 #include "tokenizer.h"
 
 #include <jansson.h>
 #include <string.h>
+#include <unistd.h>
 
 static struct kvr_gguf *gguf;
 static struct kvr_tokenizer *tokenizer;
@@ -18,6 +22,35 @@ static void setup(void)
 
     must(kvr_gguf_open(&gguf, golden_model(), &err));
     must(kvr_tokenizer_from_gguf(&tokenizer, gguf, &err));
+}
+
+/* What the metadata do not say in tokenizer.json stands beside it. */
+static void setup_json(bool pairs)
+{
+    char folder[] = "/tmp/kvr-hf-XXXXXX", path[64], config[64];
+    struct kvr_error err = {0};
+
+    must(kvr_gguf_open(&gguf, golden_model(), &err));
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/tokenizer.json", folder);
+    snprintf(config, sizeof config, "%s/tokenizer_config.json", folder);
+    hf_write(path, hf_byte_level(gguf, pairs));
+    hf_write(config, hf_json("{'bos_token': '<|im_start|>', 'eos_token':"
+                             "{'content': '<|im_end|>'}}"));
+    must(kvr_tokenizer_from_json(&tokenizer, path, &err));
+    unlink(config);
+    unlink(path);
+    rmdir(folder);
+}
+
+static void setup_json_texts(void)
+{
+    setup_json(false);
+}
+
+static void setup_json_pairs(void)
+{
+    setup_json(true);
 }
 
 static void teardown(void)
@@ -142,6 +175,25 @@ START_TEST(classes_are_told_apart)
 }
 END_TEST
 
+/* The template of the file, with the default turn that is spelt out in it. */
+START_TEST(chat_is_the_models_own)
+{
+    static const char expected[] =
+        "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, "
+        "trained by Hugging Face<|im_end|>\n<|im_start|>user\nWho?<|im_end|>\n"
+        "<|im_start|>assistant\n";
+    struct kvr_chat chat;
+    struct kvr_error err = {0};
+
+    must(kvr_chat_apply(&chat, "auto", tokenizer, (const uint8_t *)"Who?", 4,
+                        &err));
+    ck_assert_str_eq(chat.name, "chatml");
+    ck_assert_str_eq((const char *)chat.text, expected);
+    ck_assert(!chat.bos);
+    free(chat.text);
+}
+END_TEST
+
 /* Any bytes either come back or are refused with the offset of the first
  * byte that has no token. */
 START_TEST(odd_bytes_come_back_or_are_named)
@@ -162,6 +214,20 @@ START_TEST(odd_bytes_come_back_or_are_named)
 }
 END_TEST
 
+static TCase *add_case(Suite *suite, const char *name, SFun from)
+{
+    TCase *tc = tcase_create(name);
+
+    tcase_set_timeout(tc, 60);
+    tcase_add_checked_fixture(tc, from, teardown);
+    tcase_add_test(tc, golden_cases_are_equal);
+    tcase_add_loop_test(tc, prompts_are_equal, 0, 3);
+    tcase_add_test(tc, classes_are_told_apart);
+    tcase_add_test(tc, odd_bytes_come_back_or_are_named);
+    suite_add_tcase(suite, tc);
+    return tc;
+}
+
 int main(void)
 {
     if (golden_model() == NULL) {
@@ -170,13 +236,9 @@ int main(void)
         return 77;
     }
     Suite *suite = suite_create("tokenizer_smollm2");
-    TCase *tc = tcase_create("tokenizer_smollm2");
-    tcase_add_checked_fixture(tc, setup, teardown);
-    tcase_add_test(tc, golden_cases_are_equal);
-    tcase_add_loop_test(tc, prompts_are_equal, 0, 3);
-    tcase_add_test(tc, classes_are_told_apart);
-    tcase_add_test(tc, odd_bytes_come_back_or_are_named);
-    suite_add_tcase(suite, tc);
+    tcase_add_test(add_case(suite, "gguf", setup), chat_is_the_models_own);
+    (void)add_case(suite, "json", setup_json_texts);
+    (void)add_case(suite, "json_pairs", setup_json_pairs);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
     const int failed = srunner_ntests_failed(runner);

@@ -15,22 +15,22 @@ START_TEST(wrong_usage_exits_2_with_one_message)
     must_say(2, "unknown command 'frob'", KV "frob");
     must_say(2, "unknown option '--frob'", KV "replay --frob x");
     must_say(2, "expected TRACE..", KV "replay");
-    must_say(2, "unknown policy 'nope'",
-             KV "replay %s -p nope -b 20%%", SAMPLE_TRACE);
-    must_say(2, "no parameter 'resent'",
-             KV "replay %s -p h2o:resent=1 -b 20%%", SAMPLE_TRACE);
-    must_say(2, "decay=2, expected",
-             KV "replay %s -p h2o:decay=2 -b 20%%", SAMPLE_TRACE);
-    must_say(2, "a cache of no tokens",
-             KV "replay %s -p h2o -b 0", SAMPLE_TRACE);
+    must_say(2, "unknown policy 'nope'", KV "replay %s -p nope -b 20%%",
+             SAMPLE_TRACE);
+    must_say(2, "no parameter 'resent'", KV "replay %s -p h2o:resent=1 -b 20%%",
+             SAMPLE_TRACE);
+    must_say(2, "decay=2, expected", KV "replay %s -p h2o:decay=2 -b 20%%",
+             SAMPLE_TRACE);
+    must_say(2, "a cache of no tokens", KV "replay %s -p h2o -b 0",
+             SAMPLE_TRACE);
     must_say(2, "less than the 40 protected",
              KV "replay %s -p h2o -b 20 --protect-first 40", SAMPLE_TRACE);
     must_say(2, "expected above-uniform",
              KV "replay %s -p lru -b 20 --access often", SAMPLE_TRACE);
-    must_say(2, "--policy and --budget are needed",
-             KV "replay %s -p lru", SAMPLE_TRACE);
-    must_say(2, "ends in .json",
-             KV "replay %s -p lru -b 9 --save x.png", SAMPLE_TRACE);
+    must_say(2, "--policy and --budget are needed", KV "replay %s -p lru",
+             SAMPLE_TRACE);
+    must_say(2, "ends in .json", KV "replay %s -p lru -b 9 --save x.png",
+             SAMPLE_TRACE);
     must_say(2, "expected base, avx2 or avx512",
              "KVREPLAY_ISA=mmx " KV "replay %s -p lru -b 9", SAMPLE_TRACE);
 }
@@ -42,10 +42,10 @@ START_TEST(bad_input_exits_3_and_leaves_nothing)
 
     scratch_name(name, ".json");
     must_say(3, "cannot be opened", KV "replay /nonexistent -p h2o -b 9");
-    must_say(3, "no decode row",
-             KV "replay %s -p h2o -b 9 --prompt-len 381", SAMPLE_TRACE);
-    must_say(3, "--memory allows",
-             KV "replay %s -p h2o -b 9 --memory 1M", SAMPLE_TRACE);
+    must_say(3, "no decode row", KV "replay %s -p h2o -b 9 --prompt-len 381",
+             SAMPLE_TRACE);
+    must_say(3, "--memory allows", KV "replay %s -p h2o -b 9 --memory 1M",
+             SAMPLE_TRACE);
     must_say(0, "", KV "replay %s -p h2o -b 9 --format json -o %s",
              SAMPLE_TRACE, name);
     must_say(3, "exists", KV "replay %s -p h2o -b 9 --format json -o %s",
@@ -79,18 +79,30 @@ START_TEST(json_is_strict_and_complete)
     const json_t *results = json_object_get(root, "results");
     ck_assert_uint_eq(json_array_size(results), 2);
     const json_t *item = json_array_get(results, 0);
-    static const char *const keys[] = {
-        "policy", "params", "class", "observe", "group", "budget",
-        "miss_mass", "kl", "hit_ratio", "recall", "overlap", "occupancy",
-        "evictions", "tie_share", "late_importance", "oracle",
-        "oracle_matched", "heads", "scope"};
+    static const char *const keys[] = {"policy",
+                                       "params",
+                                       "class",
+                                       "observe",
+                                       "group",
+                                       "budget",
+                                       "miss_mass",
+                                       "kl",
+                                       "hit_ratio",
+                                       "recall",
+                                       "overlap",
+                                       "occupancy",
+                                       "evictions",
+                                       "tie_share",
+                                       "late_importance",
+                                       "oracle",
+                                       "oracle_matched",
+                                       "heads",
+                                       "scope"};
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
-        ck_assert_msg(json_object_get(item, keys[i]) != NULL, "no %s",
-                      keys[i]);
+        ck_assert_msg(json_object_get(item, keys[i]) != NULL, "no %s", keys[i]);
     ck_assert(json_is_null(json_object_get(item, "oracle")));
-    ck_assert_str_eq(
-        json_string_value(json_object_get(item, "oracle_reason")),
-        "not computed");
+    ck_assert_str_eq(json_string_value(json_object_get(item, "oracle_reason")),
+                     "not computed");
     ck_assert_uint_eq(json_array_size(json_object_get(item, "heads")), 12);
     json_decref(root);
     free(out);
@@ -113,12 +125,11 @@ static void same_bytes(const char *arguments)
                    kvr_isa_name((enum kvr_isa)isa));
             continue;
         }
-        ck_assert_int_eq(run_program(&other,
-                                     "KVREPLAY_ISA=%s " KV
-                                     "%s --threads 2 --no-provenance",
-                                     kvr_isa_name((enum kvr_isa)isa),
-                                     arguments),
-                         0);
+        ck_assert_int_eq(
+            run_program(&other,
+                        "KVREPLAY_ISA=%s " KV "%s --threads 2 --no-provenance",
+                        kvr_isa_name((enum kvr_isa)isa), arguments),
+            0);
         ck_assert_msg(strcmp(first, other) == 0, "%s: %s differs from base",
                       arguments, kvr_isa_name((enum kvr_isa)isa));
         free(other);
@@ -139,11 +150,9 @@ START_TEST(threads_and_instruction_sets_give_the_same_bytes)
     snprintf(line, sizeof line, "gap -q %s -p h2o,tova -b 10%% --format csv",
              SAMPLE_TRACE);
     same_bytes(line);
-    snprintf(line, sizeof line, "sparsity -q %s --format json",
-             SAMPLE_TRACE);
+    snprintf(line, sizeof line, "sparsity -q %s --format json", SAMPLE_TRACE);
     same_bytes(line);
-    snprintf(line, sizeof line, "powerlaw -q %s --format json",
-             SAMPLE_TRACE);
+    snprintf(line, sizeof line, "powerlaw -q %s --format json", SAMPLE_TRACE);
     same_bytes(line);
 }
 END_TEST
@@ -152,10 +161,10 @@ START_TEST(csv_has_every_scope)
 {
     char *out;
 
-    ck_assert_int_eq(
-        run_program(&out, KV "replay -q %s -p h2o -b 20%% --format csv",
-                    SAMPLE_TRACE),
-        0);
+    ck_assert_int_eq(run_program(&out,
+                                 KV "replay -q %s -p h2o -b 20%% --format csv",
+                                 SAMPLE_TRACE),
+                     0);
     size_t lines = 0;
     for (const char *c = out; *c != '\0'; c++)
         lines += *c == '\n';
@@ -174,15 +183,13 @@ START_TEST(lists_agree_with_the_table)
 
     scratch_name(evictions, ".csv");
     scratch_name(steps, ".csv");
-    ck_assert_int_eq(
-        run_program(&out,
-                    KV "replay -q %s -p h2o -b 20%% --format json "
-                       "--evictions %s --steps %s",
-                    SAMPLE_TRACE, evictions, steps),
-        0);
+    ck_assert_int_eq(run_program(&out,
+                                 KV "replay -q %s -p h2o -b 20%% --format json "
+                                    "--evictions %s --steps %s",
+                                 SAMPLE_TRACE, evictions, steps),
+                     0);
     json_t *root = json_of(out);
-    const json_t *item =
-        json_array_get(json_object_get(root, "results"), 0);
+    const json_t *item = json_array_get(json_object_get(root, "results"), 0);
     FILE *file = fopen(evictions, "r");
     char line[512];
     long n = -1;
@@ -190,13 +197,12 @@ START_TEST(lists_agree_with_the_table)
     while (fgets(line, sizeof line, file) != NULL)
         n++;
     fclose(file);
-    ck_assert_int_eq(n, json_integer_value(
-                            json_object_get(item, "evictions")));
+    ck_assert_int_eq(n, json_integer_value(json_object_get(item, "evictions")));
     file = fopen(steps, "r");
     ck_assert_ptr_nonnull(file);
     ck_assert_ptr_nonnull(fgets(line, sizeof line, file));
-    ck_assert_str_eq(
-        line, "policy,budget,layer,kv_head,step,visible,miss,evicted\n");
+    ck_assert_str_eq(line,
+                     "policy,budget,layer,kv_head,step,visible,miss,evicted\n");
     for (n = 0; fgets(line, sizeof line, file) != NULL; n++)
         ck_assert_ptr_nonnull(strstr(line, ",77,"));
     fclose(file);

@@ -24,12 +24,17 @@ static void write_trace(const char *path, const float *cell, uint32_t T,
 {
     struct kvr_error err = {0};
     struct kvr_writer *writer;
-    const struct kvr_layer_shape layer = {.n_head = 1, .n_kv_head = 1,
-                                          .kv_source = -1, .scale = 1};
-    const struct kvr_trace_shape shape = {
-        .n_layer = 1, .n_head = 1, .n_kv_head = 1, .n_token = T,
-        .prompt_len = P, .dtype = KVR_F32, .source = KVR_SOURCE_IMPORT,
-        .layers = &layer, .cache = "full"};
+    const struct kvr_layer_shape layer = {
+        .n_head = 1, .n_kv_head = 1, .kv_source = -1, .scale = 1};
+    const struct kvr_trace_shape shape = {.n_layer = 1,
+                                          .n_head = 1,
+                                          .n_kv_head = 1,
+                                          .n_token = T,
+                                          .prompt_len = P,
+                                          .dtype = KVR_F32,
+                                          .source = KVR_SOURCE_IMPORT,
+                                          .layers = &layer,
+                                          .cache = "full"};
     const struct kvr_writer_options options = {.deflate = -1, .threads = 1};
 
     must(kvr_writer_open(&writer, path, &shape, &options, &err));
@@ -69,8 +74,8 @@ static void fill_in(char out[128], const char *pattern, const json_t *params)
         pattern++;
         n += (size_t)snprintf(
             out + n, 128 - n, "%d",
-            (int)json_integer_value(json_object_get(
-                params, *pattern == 'R' ? "recent" : "sinks")));
+            (int)json_integer_value(
+                json_object_get(params, *pattern == 'R' ? "recent" : "sinks")));
     }
     out[n] = '\0';
 }
@@ -99,8 +104,8 @@ static bool skipped(const json_t *item, const char *golden)
     if (strcmp(id, "c10_budget_one") == 0 &&
         strcmp(golden, "oracle_future_mass") == 0)
         return true;
-    json_array_foreach(json_object_get(item, "tie_breaks_differ_in_doubles"),
-                       i, entry)
+    json_array_foreach(json_object_get(item, "tie_breaks_differ_in_doubles"), i,
+                       entry)
     {
         if (strcmp(json_string_value(entry), golden) == 0)
             return true;
@@ -124,8 +129,7 @@ static void compare_evictions(const char *file, const json_t *want,
                  (int)json_integer_value(json_array_get(e, 0)),
                  (int)json_integer_value(json_array_get(e, 1)));
         const size_t n = strlen(line), m = strlen(tail);
-        ck_assert_msg(e != NULL && n > m &&
-                          strcmp(line + n - m, tail) == 0,
+        ck_assert_msg(e != NULL && n > m && strcmp(line + n - m, tail) == 0,
                       "%s: eviction %zu is %s expected %s", what, i, line,
                       tail);
     }
@@ -149,24 +153,20 @@ static void run_case(const json_t *item, const struct column *c,
         &out,
         KV "replay -q %s -p %s -b %d --access %s %s --format json "
            "--evictions %s",
-        trace, policy, (int)json_integer_value(json_object_get(item,
-                                                               "budget")),
+        trace, policy, (int)json_integer_value(json_object_get(item, "budget")),
         access, c->observe, list);
     ck_assert_msg(code == 0, "%s: exit %d: %s", what, code, out);
     json_t *root = json_of(out);
-    const json_t *result =
-        json_array_get(json_object_get(root, "results"), 0);
+    const json_t *result = json_array_get(json_object_get(root, "results"), 0);
     const json_t *matrix = json_object_get(item, "attention");
-    const double rows =
-        (double)json_array_size(matrix) -
-        number(json_object_get(item, "prefill"));
-    const double miss = number(json_object_get(
-        json_object_get(result, "miss_mass"), "mean"));
-    ck_assert_msg(
-        fabs(miss * rows -
-             number(json_object_get(want, "total_miss_decode"))) <=
-            1e-6 * rows,
-        "%s: misses %.9g", what, miss * rows);
+    const double rows = (double)json_array_size(matrix) -
+                        number(json_object_get(item, "prefill"));
+    const double miss =
+        number(json_object_get(json_object_get(result, "miss_mass"), "mean"));
+    ck_assert_msg(fabs(miss * rows -
+                       number(json_object_get(want, "total_miss_decode"))) <=
+                      1e-6 * rows,
+                  "%s: misses %.9g", what, miss * rows);
     if (c->unique)
         compare_evictions(list, json_object_get(want, "evictions"), what);
     unlink(list);
@@ -177,8 +177,9 @@ static void run_case(const json_t *item, const struct column *c,
 START_TEST(worked_cases_through_the_program)
 {
     json_error_t why;
-    json_t *root = json_load_file(
-        KVR_TEST_DATA "/golden/policy_cases.json", 0, &why), *item;
+    json_t *root = json_load_file(KVR_TEST_DATA "/golden/policy_cases.json", 0,
+                                  &why),
+           *item;
     size_t i;
 
     ck_assert_msg(root != NULL, "%s", why.text);
@@ -193,8 +194,9 @@ START_TEST(worked_cases_through_the_program)
                 cell[t * T + k] =
                     (float)number(json_array_get(json_array_get(m, t), k));
         scratch_name(trace, ".kvt.h5");
-        write_trace(trace, cell, T, (uint32_t)json_integer_value(
-                                        json_object_get(item, "prefill")));
+        write_trace(
+            trace, cell, T,
+            (uint32_t)json_integer_value(json_object_get(item, "prefill")));
         for (size_t c = 0; c < sizeof columns / sizeof columns[0]; c++)
             if (!skipped(item, columns[c].golden))
                 run_case(item, &columns[c], trace);
@@ -210,8 +212,7 @@ static int check_instance(const json_t *x)
 {
     const int T = (int)json_integer_value(json_object_get(x, "T"));
     const int P = (int)json_integer_value(json_object_get(x, "P"));
-    const int r =
-        (int)json_integer_value(json_object_get(x, "protect_recent"));
+    const int r = (int)json_integer_value(json_object_get(x, "protect_recent"));
     const int s = (int)json_integer_value(json_object_get(x, "sinks"));
     const json_t *rows = json_object_get(x, "attention");
     float *cell = calloc((size_t)T * (size_t)T, sizeof *cell);
@@ -223,21 +224,20 @@ static int check_instance(const json_t *x)
             cell[t * T + k] =
                 t < P ? 1.0f / (float)(t + 1)
                       : (float)number(json_array_get(
-                            json_array_get(rows, (size_t)(t - P)),
-                            (size_t)k)) /
+                            json_array_get(rows, (size_t)(t - P)), (size_t)k)) /
                             4096;
     scratch_name(trace, ".kvt.h5");
     write_trace(trace, cell, (uint32_t)T, (uint32_t)P);
     for (int k = 2; k <= T; k++) {
-        const double want = number(json_array_get(
-            json_object_get(x, "opt_miss"), (size_t)k));
+        const double want =
+            number(json_array_get(json_object_get(x, "opt_miss"), (size_t)k));
         if (want < 0 || s + r > k || s + r - 1 > k - 1)
             continue;
-        const int code = run_program(
-            &out,
-            KV "replay -q %s -p oracle -b %d --protect-last %d "
-               "--protect-first %d --format json",
-            trace, k - 1, r - 1, s);
+        const int code =
+            run_program(&out,
+                        KV "replay -q %s -p oracle -b %d --protect-last %d "
+                           "--protect-first %d --format json",
+                        trace, k - 1, r - 1, s);
         ck_assert_msg(code == 0, "%s", out);
         json_t *root = json_of(out);
         const json_t *result =
@@ -246,10 +246,9 @@ static int check_instance(const json_t *x)
         for (size_t q = 0; q < json_array_size(rows); q++)
             for (size_t i = 0; i < json_array_size(json_array_get(rows, q));
                  i++)
-                recorded +=
-                    number(json_array_get(json_array_get(rows, q), i));
-        const double miss = number(json_object_get(
-            json_object_get(result, "miss_mass"), "mean"));
+                recorded += number(json_array_get(json_array_get(rows, q), i));
+        const double miss = number(
+            json_object_get(json_object_get(result, "miss_mass"), "mean"));
         ck_assert_msg(fabs(miss * recorded - want) <= 1e-6,
                       "%s k=%d: loses %.9g, expected %g",
                       json_string_value(json_object_get(x, "name")), k,
@@ -280,7 +279,8 @@ START_TEST(golden_optima_through_the_program)
 {
     json_error_t why;
     json_t *root = json_load_file(
-        KVR_TEST_DATA "/golden/oracle/oracle_small.json", 0, &why), *x;
+               KVR_TEST_DATA "/golden/oracle/oracle_small.json", 0, &why),
+           *x;
     size_t i;
     int done = 0;
 

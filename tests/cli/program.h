@@ -19,8 +19,8 @@ static inline void scratch_name(char out[256], const char *ending)
     static int n;
     const char *folder = getenv("TMPDIR");
 
-    snprintf(out, 256, "%s/kvr-cli-%ld-%d%s",
-             folder != NULL ? folder : "/tmp", (long)getpid(), n++, ending);
+    snprintf(out, 256, "%s/kvr-cli-%ld-%d%s", folder != NULL ? folder : "/tmp",
+             (long)getpid(), n++, ending);
 }
 
 /* Runs "PREFIX kvreplay ARGUMENTS"; *out (free it) has standard output and

@@ -57,6 +57,13 @@ while read -r policy; do
         { echo "docs/policies.md: $policy is missing" >&2; missing=1; }
 done < <("$program" policies --format csv | sed -n '2,$s/,.*//p')
 
+# The worked example is the file that is built.
+example=$(awk '/^```c$/ { inside = 1; next } /^```$/ && inside { exit }
+    inside' "$source/docs/policies.md")
+[ "$example" = "$(sed -n '/^#include/,$p' \
+    "$source/policies/examples/mass.c")" ] ||
+    { echo "docs/policies.md: the example is not mass.c" >&2; missing=1; }
+
 echo "$n options of all commands"
 [ "$n" -gt 100 ] || { echo "too few were found" >&2; exit 1; }
 [ "$missing" -eq 0 ]

@@ -11,6 +11,7 @@ if [ -z "$tool" ] || ! "$tool" --version | grep -q "version $decides\."; then
     exit 77
 fi
 # shellcheck disable=SC2046
-"$tool" --dry-run $(sources .c .h) 2>&1 | grep -F 'code should be' |
-    sed 's/: warning:.*//' | sort -u -t: -k1,1 |
+"$tool" --dry-run $(sources .c .h) 2>&1 |
+    awk -F: '/code should be/ && !seen[$1]++ {
+        print $1 ":" $2 ": not as clang-format lays it out" }' |
     verdict "format: as clang-format lays it out"

@@ -41,7 +41,7 @@ START_TEST(degenerate_settings_are_the_window)
                                          budget_of(50)};
     struct kvr_sim_options o = plain_options(budgets, 3);
 
-    for (int kind = 0; kind < MADE_OFFGRID; kind++) {
+    for (int kind = 0; kind < MADE_FINE; kind++) {
         struct matrix_rows rows;
         double *cell = make(&rows, 2, 4, 2, (enum made_kind)kind, 11);
         for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++)
@@ -221,7 +221,7 @@ START_TEST(protected_tokens_stay)
     const struct kvr_budget budgets[] = {budget_of(10), budget_of(30)};
     struct kvr_sim_options o = plain_options(budgets, 2);
 
-    for (int kind = 0; kind < MADE_OFFGRID; kind++) {
+    for (int kind = 0; kind < MADE_FINE; kind++) {
         struct matrix_rows rows;
         struct replay r;
         double *cell = make(&rows, 1, 4, 2, (enum made_kind)kind, 17);

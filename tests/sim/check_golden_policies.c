@@ -64,8 +64,8 @@ static void fill_in(char out[128], const char *pattern, const json_t *params)
         pattern++;
         n += (size_t)snprintf(
             out + n, 128 - n, "%d",
-            (int)json_integer_value(json_object_get(
-                params, *pattern == 'R' ? "recent" : "sinks")));
+            (int)json_integer_value(
+                json_object_get(params, *pattern == 'R' ? "recent" : "sinks")));
     }
     out[n] = '\0';
 }
@@ -89,8 +89,7 @@ static struct kvr_access access_of(const json_t *a)
 
 static bool skipped(const json_t *item, const char *name)
 {
-    const json_t *list =
-        json_object_get(item, "tie_breaks_differ_in_doubles");
+    const json_t *list = json_object_get(item, "tie_breaks_differ_in_doubles");
     size_t i;
     json_t *entry;
 
@@ -123,11 +122,10 @@ static void compare(const json_t *item, const struct column *c,
             const json_t *e = json_array_get(evictions, i);
             const int step = (int)json_integer_value(json_array_get(e, 0));
             const int pos = (int)json_integer_value(json_array_get(e, 1));
-            ck_assert_msg((int)got[i].step == step &&
-                              (int)got[i].position == pos,
-                          "%s %s: eviction %zu is %u@%u, expected %d@%d", id,
-                          c->golden, i, got[i].position, got[i].step, pos,
-                          step);
+            ck_assert_msg(
+                (int)got[i].step == step && (int)got[i].position == pos,
+                "%s %s: eviction %zu is %u@%u, expected %d@%d", id, c->golden,
+                i, got[i].position, got[i].step, pos, step);
         }
     }
     for (uint32_t t = sim->prompt_len; t < sim->n_token; t++) {
@@ -161,10 +159,16 @@ static void run_case(const json_t *item, const struct column *c)
     must(kvr_registry_new(&registry, &err));
     must(kvr_policy_specs_parse(&specs, &n_spec, registry, text, &err));
     const struct kvr_sim_options options = {
-        .specs = specs, .n_spec = n_spec, .budgets = &budget,
-        .n_budget = 1, .access = access_of(json_object_get(item, "access")),
-        .observe = c->observe, .group = -1, .when = {.n = 1},
-        .schedules = true, .threads = 1};
+        .specs = specs,
+        .n_spec = n_spec,
+        .budgets = &budget,
+        .n_budget = 1,
+        .access = access_of(json_object_get(item, "access")),
+        .observe = c->observe,
+        .group = -1,
+        .when = {.n = 1},
+        .schedules = true,
+        .threads = 1};
     must(kvr_sim_run(&sim, &rows.rows, &options, &err));
     compare(item, c, sim);
     kvr_sim_free(sim);

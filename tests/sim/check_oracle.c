@@ -33,8 +33,8 @@ static void make_small(struct small *s, struct dice *dice, bool local)
                               : KVR_MASK_CHUNK;
         s->span[l] = m == 0 ? 0 : 4 + dice_below(dice, T);
     }
-    s->cell = made_cells(dice, (enum made_kind)dice_below(dice, MADE_OFFGRID),
-                         2, 2 * g, T, s->mask, s->span);
+    s->cell = made_cells(dice, (enum made_kind)dice_below(dice, MADE_FINE), 2,
+                         2 * g, T, s->mask, s->span);
     matrix_rows_init(&s->rows, s->cell, 2, 2 * g, 2, T, P, 0x1p-24);
     for (uint32_t l = 0; l < 2; l++) {
         s->rows.layer[l].mask = s->mask[l];

@@ -243,7 +243,7 @@ START_TEST(topk_loses_no_more_than_any_rule)
     char list[1024];
 
     list_all(list, 0);
-    for (int kind = 0; kind < MADE_OFFGRID; kind++) {
+    for (int kind = 0; kind < MADE_FINE; kind++) {
         struct matrix_rows rows;
         struct replay r;
         double *cell =

@@ -19,8 +19,8 @@ struct trial {
     struct dice dice;
     struct ref_trace trace;
     enum kvr_mask mask[REF_LAYERS];
-    double *cell;
-    float *sink;
+    double *cell, *loss;
+    float *sink, *value;
     struct matrix_rows rows;
     struct kvr_sim_options options;
     struct kvr_budget budget[BUDGETS];
@@ -42,6 +42,8 @@ static void pick_shape(struct trial *x, enum made_kind kind, bool local)
 
     t->T = dice_below(d, 16) == 0 ? lengths[dice_below(d, 7)]
                                   : 2 + dice_below(d, 40);
+    if (kind == MADE_FINE) /* sums long enough to round */
+        t->T = 100 + dice_below(d, 50);
     t->n_layer = 1 + dice_below(d, t->T < 60 ? 3 : 2);
     t->n_kv_head = 1 + dice_below(d, t->T < 60 ? 3 : 2);
     t->n_head = g * t->n_kv_head;
@@ -58,7 +60,10 @@ static void pick_shape(struct trial *x, enum made_kind kind, bool local)
         made_cells(d, kind, t->n_layer, t->n_head, t->T, x->mask, t->span);
     t->cell = x->cell;
     matrix_rows_init(&x->rows, x->cell, t->n_layer, t->n_head, t->n_kv_head,
-                     t->T, t->P, kind == MADE_OFFGRID ? 0 : 0x1p-24);
+                     t->T, t->P,
+                     kind == MADE_OFFGRID ? 0
+                     : kind == MADE_FINE  ? 0x1p-30
+                                          : 0x1p-24);
     for (uint32_t l = 0; l < t->n_layer; l++) {
         x->rows.layer[l].mask = x->mask[l];
         x->rows.layer[l].span = t->span[l];
@@ -73,6 +78,32 @@ static void add_sink(struct trial *x)
     for (size_t i = 0; i < n; i++)
         x->sink[i] = (float)(rint(dice_real(&x->dice) * 0x1p12) * 0x1p-13);
     x->trace.sink = x->rows.sink = x->sink;
+}
+
+/* --loss value: weights times the norm of their value, on a grid of 2^-24 of
+ * the largest norm, rounded up to a power of two. */
+static void add_values(struct trial *x)
+{
+    const uint32_t T = x->trace.T;
+    const size_t n = (size_t)x->trace.n_layer * x->trace.n_head * T;
+    double most = 0;
+
+    x->value = calloc(n, sizeof *x->value);
+    x->loss = calloc(n * T, sizeof *x->loss);
+    for (size_t i = 0; i < n; i++) {
+        x->value[i] = (float)(0.1 + 7 * dice_real(&x->dice));
+        most = fmax(most, (double)x->value[i]);
+    }
+    const double scale = exp2(ceil(log2(most)));
+    for (size_t i = 0; i < n * T; i++) {
+        const size_t key = i % T, head = i / T / T;
+        x->loss[i] = rint(x->cell[i] * (double)x->value[head * T + key] /
+                          scale * 0x1p24) *
+                     0x1p-24 * scale;
+    }
+    x->rows.value = x->value;
+    x->trace.loss = x->loss;
+    x->options.loss = KVR_LOSS_VALUE;
 }
 
 static struct kvr_when pick_when(struct trial *x, bool stream, uint32_t most)
@@ -255,32 +286,32 @@ static void ask_all(struct trial *x)
 
     x->n_asked = 0;
     ask(x, REF_FULL, false, REF_MEAN);
-    strcpy(text_of(x), "full");
+    snprintf(text_of(x), 128, "full");
     ask(x, REF_WINDOW, false, REF_MEAN);
-    strcpy(text_of(x), "window");
+    snprintf(text_of(x), 128, "window");
     q = ask(x, REF_STREAMING, false, REF_MEAN);
     q->sinks = dice_below(&x->dice, x->room + 1);
     if (x->options.protect_last.tokens > 0)
         q->sinks = 0;
     snprintf(text_of(x), 128, "streaming-llm:sinks=%u", q->sinks);
     ask(x, REF_LRU, false, REF_MEAN);
-    strcpy(text_of(x), "lru");
+    snprintf(text_of(x), 128, "lru");
     for (uint32_t i = 0; i < 2; i++) {
         q = ask(x, REF_LFU, false, REF_MEAN);
         q->aging = i == 0 ? 0 : 1 + dice_below(&x->dice, 9);
         snprintf(text_of(x), 128, "lfu:aging=%u", q->aging);
     }
     ask(x, REF_TOVA, false, REF_MEAN);
-    strcpy(text_of(x), "tova");
+    snprintf(text_of(x), 128, "tova");
     q = ask(x, REF_TOVA, false, REF_MEAN);
     q->per_head = true;
-    strcpy(text_of(x), "tova:per-head=1");
+    snprintf(text_of(x), 128, "tova:per-head=1");
     ask(x, REF_GREEDY_FUTURE, true, REF_SUM);
-    strcpy(text_of(x), "greedy-future");
+    snprintf(text_of(x), 128, "greedy-future");
     ask(x, REF_BELADY, true, REF_MEAN);
-    strcpy(text_of(x), "belady");
+    snprintf(text_of(x), 128, "belady");
     ask(x, REF_TOPK, true, REF_SUM);
-    strcpy(text_of(x), "topk");
+    snprintf(text_of(x), 128, "topk");
     ask_h2o(x);
     ask_submodular(x);
 }
@@ -443,24 +474,29 @@ static void run_trial(struct trial *x)
     }
     replay_free(&replay);
     free(x->cell);
+    free(x->loss);
     free(x->sink);
+    free(x->value);
 }
 
-static void trials(enum made_kind kind, uint32_t n, bool local, bool sink,
-                   bool overrides)
+enum { PLAIN = 0, LOCAL = 1, SINK = 2, OVERRIDES = 4, VALUES = 8 };
+
+static void trials(enum made_kind kind, uint32_t n, unsigned with)
 {
     for (uint32_t i = 0; i < n; i++) {
-        struct trial x = {.dice = {.state = kind * 1000003u + i * 7919u +
-                                            local * 31u + overrides * 17u}};
-        pick_shape(&x, kind, local);
-        if (sink)
+        struct trial x = {
+            .dice = {.state = kind * 1000003u + i * 7919u + with * 31u}};
+        pick_shape(&x, kind, (with & LOCAL) != 0);
+        pick_settings(&x, (with & OVERRIDES) != 0);
+        if ((with & SINK) != 0)
             add_sink(&x);
-        pick_settings(&x, overrides);
+        if ((with & VALUES) != 0)
+            add_values(&x);
         x.slack = kind == MADE_OFFGRID ? 1e-12 : 0;
         snprintf(x.name, sizeof x.name,
-                 "kind %d trial %u: T %u P %u heads %u/%u first %u last %u "
-                 "when %d:%u%s%s",
-                 (int)kind, i, x.trace.T, x.trace.P, x.trace.n_head,
+                 "kind %d with %u trial %u: T %u P %u heads %u/%u first %u "
+                 "last %u when %d:%u%s%s",
+                 (int)kind, with, i, x.trace.T, x.trace.P, x.trace.n_head,
                  x.trace.n_kv_head, x.options.protect_first.tokens,
                  x.options.protect_last.tokens, (int)x.options.when.kind,
                  x.options.when.n, x.options.budget_is_floor ? " floor" : "",
@@ -472,41 +508,56 @@ static void trials(enum made_kind kind, uint32_t n, bool local, bool sink,
 
 START_TEST(equal_on_smooth_rows)
 {
-    trials(MADE_SMOOTH, 12, false, false, false);
-    trials(MADE_PEAKED, 8, false, false, false);
+    trials(MADE_SMOOTH, 10, PLAIN);
+    trials(MADE_PEAKED, 6, PLAIN);
 }
 END_TEST
 
 START_TEST(equal_on_rows_with_a_sink)
 {
-    trials(MADE_SINK, 16, false, true, false);
+    trials(MADE_SINK, 12, SINK);
 }
 END_TEST
 
 START_TEST(equal_where_everything_ties)
 {
-    trials(MADE_TIES, 30, false, false, false);
+    trials(MADE_TIES, 20, PLAIN);
+}
+END_TEST
+
+/* Sums of f16 weights are exact in floats too; these round, so that the order
+ * of additions shows. */
+START_TEST(equal_on_rows_finer_than_a_float_sums)
+{
+    trials(MADE_FINE, 8, PLAIN);
 }
 END_TEST
 
 START_TEST(equal_under_overrides)
 {
-    trials(MADE_TIES, 20, false, true, true);
-    trials(MADE_SINK, 20, false, false, true);
+    trials(MADE_TIES, 14, SINK | OVERRIDES);
+    trials(MADE_SINK, 14, OVERRIDES);
 }
 END_TEST
 
 START_TEST(equal_in_window_and_chunk_layers)
 {
-    trials(MADE_TIES, 24, true, false, true);
-    trials(MADE_SMOOTH, 24, true, false, false);
+    trials(MADE_TIES, 14, LOCAL | OVERRIDES);
+    trials(MADE_SMOOTH, 14, LOCAL);
+}
+END_TEST
+
+START_TEST(equal_when_values_weigh_the_loss)
+{
+    trials(MADE_SMOOTH, 10, VALUES);
+    trials(MADE_TIES, 6, VALUES | LOCAL | OVERRIDES);
 }
 END_TEST
 
 #ifdef KVR_REAL_DOUBLE /* floats are always on a grid */
 START_TEST(close_on_weights_off_the_grid)
 {
-    trials(MADE_OFFGRID, 16, false, false, true);
+    trials(MADE_OFFGRID, 12, OVERRIDES);
 }
 END_TEST
 #define OFF_GRID , close_on_weights_off_the_grid
@@ -515,5 +566,6 @@ END_TEST
 #endif
 
 KVR_SUITE("reference", equal_on_smooth_rows, equal_on_rows_with_a_sink,
-          equal_where_everything_ties, equal_under_overrides,
-          equal_in_window_and_chunk_layers OFF_GRID)
+          equal_where_everything_ties, equal_on_rows_finer_than_a_float_sums,
+          equal_under_overrides, equal_in_window_and_chunk_layers,
+          equal_when_values_weigh_the_loss OFF_GRID)

@@ -135,6 +135,37 @@ START_TEST(an_illegal_answer_names_the_place_and_spares_the_others)
 }
 END_TEST
 
+/* A trace of some layers and heads: messages have the model's numbers. */
+START_TEST(a_message_has_the_numbers_of_the_model)
+{
+    static const uint32_t heads[] = {8, 9, 12, 13};
+    static char name[] = "rogue";
+    const struct kvr_budget budgets[] = {budget_of(12)};
+    struct kvr_sim_options o = plain_options(budgets, 1);
+    struct kvr_policy_spec spec = {.policy = &rogues[0].policy, .text = name};
+    struct kvr_error err = {0};
+    struct matrix_rows rows;
+    struct kvr_sim *sim;
+    double *cell = make(&rows);
+
+    for (uint32_t l = 0; l < 2; l++) {
+        rows.layer[l].layer = 7 + l;
+        rows.layer[l].head_index = heads;
+    }
+    o.specs = &spec;
+    o.n_spec = 1;
+    o.threads = 2; /* whichever layer ends first, the first is named */
+    for (int i = 0; i < 20; i++) {
+        must(kvr_sim_run(&sim, &rows.rows, &o, &err));
+        ck_assert_uint_eq(sim->runs[0].caches[1].kv_head, 6);
+        ck_assert_msg(strstr(sim->runs[0].error, "layer 7, kv head 4") != NULL,
+                      "%s", sim->runs[0].error);
+        kvr_sim_free(sim);
+    }
+    free(cell);
+}
+END_TEST
+
 START_TEST(tables_that_are_not_whole_are_refused)
 {
     static const struct kvr_param nameless[] = {
@@ -282,6 +313,7 @@ START_TEST(rows_that_are_no_attention_are_refused)
 END_TEST
 
 KVR_SUITE("refusals", an_illegal_answer_names_the_place_and_spares_the_others,
+          a_message_has_the_numbers_of_the_model,
           tables_that_are_not_whole_are_refused,
           budgets_that_cannot_hold_are_refused,
           settings_that_cannot_be_are_refused,

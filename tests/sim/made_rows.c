@@ -39,6 +39,14 @@ static double to_half(double x)
     return ldexp(rint(ldexp(x, -bit)), bit);
 }
 
+static double on_grid(enum made_kind kind, double x)
+{
+    if (kind == MADE_OFFGRID)
+        return x;
+    return kind == MADE_FINE ? rint((double)(float)x * 0x1p30) * 0x1p-30
+                             : to_half(x);
+}
+
 /* A few levels over a power of two, so that equals stay equal. */
 static void ties(struct dice *dice, double *row, uint32_t from, uint32_t t)
 {
@@ -58,6 +66,8 @@ static double raw_weight(struct dice *dice, enum made_kind kind, uint32_t t,
 {
     const double u = dice_real(dice);
 
+    if (kind == MADE_FINE)
+        return 1 + floor(3 * u);
     if (kind == MADE_SINK)
         return i == 0 ? 1 + 0.5 * t : exp(9 * (u - 1)) / (1 + 0.1 * (t - i));
     if (kind == MADE_PEAKED)
@@ -78,7 +88,7 @@ static void make_row(struct dice *dice, enum made_kind kind, double *row,
     for (uint32_t i = from; i <= t; i++)
         sum += row[i] = raw_weight(dice, kind, t, i, peak);
     for (uint32_t i = from; i <= t; i++)
-        row[i] = kind == MADE_OFFGRID ? row[i] / sum : to_half(row[i] / sum);
+        row[i] = on_grid(kind, row[i] / sum);
 }
 
 double *made_cells(struct dice *dice, enum made_kind kind, uint32_t n_layer,

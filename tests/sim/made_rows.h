@@ -19,6 +19,8 @@ enum made_kind {
     MADE_SINK,    /* token 0 draws most, far ones fall to f16's zero */
     MADE_TIES,    /* a few levels: ties and zeros everywhere */
     MADE_PEAKED,  /* most of the mass on one token */
+    MADE_FINE,    /* thirds and the like, multiples of 2^-30: rounding in a
+                     float decides between what would be ties */
     MADE_OFFGRID, /* plain doubles: for unit 0 */
     MADE_N,
 };

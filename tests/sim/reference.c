@@ -26,6 +26,17 @@ double ref_cell(const struct ref_walk *w, uint32_t head, uint32_t row,
     return key <= row ? t->cell[at * t->T + key] : 0;
 }
 
+double ref_loss(const struct ref_walk *w, uint32_t head, uint32_t row,
+                uint32_t key)
+{
+    const struct ref_trace *t = w->q->trace;
+    const size_t at = ((size_t)w->layer * t->n_head + head) * t->T + row;
+
+    if (t->loss == NULL)
+        return ref_cell(w, head, row, key);
+    return key <= row ? t->loss[at * t->T + key] : 0;
+}
+
 double ref_summed(const struct ref_walk *w, uint32_t c, uint32_t row,
                   uint32_t key)
 {
@@ -35,7 +46,7 @@ double ref_summed(const struct ref_walk *w, uint32_t c, uint32_t row,
     double sum = 0;
 
     for (uint32_t h = from; h < to; h++)
-        sum += ref_cell(w, w->first_head + h, row, key);
+        sum += ref_loss(w, w->first_head + h, row, key);
     return sum;
 }
 

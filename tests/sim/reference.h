@@ -50,7 +50,8 @@ enum { REF_LAYERS = 4 };
 struct ref_trace {
     uint32_t n_layer, n_head, n_kv_head, T, P;
     const double *cell;
-    const float *sink; /* [layer][head][row], or NULL */
+    const double *loss; /* what a row loses with a key; NULL: its weight */
+    const float *sink;  /* [layer][head][row], or NULL */
     enum ref_mask mask[REF_LAYERS];
     uint32_t span[REF_LAYERS];
 };
@@ -124,7 +125,9 @@ struct ref_walk {
 
 double ref_cell(const struct ref_walk *w, uint32_t head, uint32_t row,
                 uint32_t key);
-/* Row summed over the heads of cache c; c == n_cache: of all. */
+double ref_loss(const struct ref_walk *w, uint32_t head, uint32_t row,
+                uint32_t key);
+/* Loss summed over the heads of cache c; c == n_cache: of all. */
 double ref_summed(const struct ref_walk *w, uint32_t c, uint32_t row,
                   uint32_t key);
 /* Marks which of the weights are accesses, of those in `of`. */

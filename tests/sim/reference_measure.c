@@ -53,7 +53,7 @@ static double count_heads(struct ref_walk *w, uint32_t c, struct row *row,
     for (uint32_t h = c * g; h < (c + 1) * g; h++) {
         double mass = 0, kept = 0;
         for (uint32_t i = 0; i <= t; i++) {
-            past[i] = ref_cell(w, w->first_head + h, t, i);
+            past[i] = ref_loss(w, w->first_head + h, t, i);
             mass += past[i];
             kept += w->seen[i] ? past[i] : 0;
         }

@@ -179,7 +179,8 @@ static double column_mass(const struct ref_walk *w, uint32_t i)
     double sum = 0;
 
     for (uint32_t q = i; q < T; q++)
-        sum += ref_summed(w, w->n_cache, q, i);
+        for (uint32_t h = 0; h < w->n_head; h++)
+            sum += ref_cell(w, w->first_head + h, q, i);
     return w->q->average ? sum / (double)(T - i) : sum;
 }
 
@@ -305,7 +306,7 @@ uint32_t ref_victim(struct ref_walk *w, uint32_t *tied)
     const uint32_t end = w->step + 1 - w->last;
     double *key = calloc(w->q->trace->T, sizeof *key);
     double *second = calloc(w->q->trace->T, sizeof *second);
-    double *mass = set_mass(w, w->here);
+    double *mass = w->q->rule == REF_SUBMODULAR ? set_mass(w, w->here) : NULL;
     double low = INFINITY, low2 = INFINITY;
     uint32_t victim = UINT32_MAX;
 

@@ -34,10 +34,9 @@ int main(void)
     size_t n = 0;
     int bad = 0;
 
-    bad += expect(kvr_registry_new(&registry, &err), KVR_OK, "policies",
-                  &err);
-    bad += expect(kvr_budgets_parse(&budgets, &n, "20%",
-                                    KVR_BUDGET_OF_TOTAL, 1024, 192, &err),
+    bad += expect(kvr_registry_new(&registry, &err), KVR_OK, "policies", &err);
+    bad += expect(kvr_budgets_parse(&budgets, &n, "20%", KVR_BUDGET_OF_TOTAL,
+                                    1024, 192, &err),
                   KVR_OK, "sim", &err);
     bad += expect(kvr_powerlaw_fit(&fit, values, 8, &how, &err), KVR_OK,
                   "analysis", &err);
