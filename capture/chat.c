@@ -96,8 +96,9 @@ static struct kvr_view along(struct kvr_view template, const char *marker)
 /* NULL: of no known form. */
 static const char *name_of(struct kvr_view template)
 {
+    if (template.bytes == NULL)
+        return NULL;
     const struct kvr_view user = along(template, "<|user|>");
-
     if (has(template, "<|im_start|>"))
         return has(template, "<|im_sep|>") ? NULL : "chatml";
     if (has(template, "<|start_header_id|>"))

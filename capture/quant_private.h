@@ -10,6 +10,12 @@
 
 #define KVR_INLINE static inline __attribute__((always_inline))
 
+#define KVR_EXPAND_PLAIN(name) \
+    void kvr_expand_##name(float *out, const uint8_t *in, size_t n) \
+    { \
+        name(out, in, n); \
+    }
+
 /* The same loop compiled for the wider registers where the processor has
  * them; the values are the same. */
 #if defined(__x86_64__)
@@ -27,11 +33,7 @@
             name(out, in, n); \
     }
 #else
-#define KVR_EXPAND(name) \
-    void kvr_expand_##name(float *out, const uint8_t *in, size_t n) \
-    { \
-        name(out, in, n); \
-    }
+#define KVR_EXPAND(name) KVR_EXPAND_PLAIN(name)
 #endif
 
 /* quant_k.c: blocks of 256 */

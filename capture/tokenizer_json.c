@@ -182,8 +182,8 @@ static enum kvr_status read_added_token(struct reading *r, const json_t *token,
     r->texts[id] = text;
     /* runs of U+2581 are for blanks, which merges make of them */
     if (!special && r->v.kind == KVR_TOKENIZER_SPM &&
-        memcmp(text.bytes, KVR_BLANK,
-               text.size < KVR_BLANK_SIZE ? text.size : KVR_BLANK_SIZE) == 0)
+        text.size >= KVR_BLANK_SIZE &&
+        memcmp(text.bytes, KVR_BLANK, KVR_BLANK_SIZE) == 0)
         r->types[id] = KVR_TYPE_NORMAL;
     else
         r->types[id] = special ? KVR_TYPE_CONTROL : KVR_TYPE_USER;

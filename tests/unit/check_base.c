@@ -2,6 +2,7 @@
  * SPDX-License-Identifier: GPL-3.0-or-later */
 #include "kvr_half.h"
 #include "kvr_isa.h"
+#include "kvr_options.h"
 #include "kvr_parallel.h"
 #include "kvr_random.h"
 #include "kvr_text.h"
@@ -162,9 +163,36 @@ START_TEST(philox_known_answer)
 }
 END_TEST
 
+/* "--chat" alone takes no word after it; "--chat=x" has a value. */
+START_TEST(option_value_may_be_left_out)
+{
+    struct values {
+        const char *chat;
+    } into = {NULL};
+    const struct kvr_option list[] = {
+        {.name = "chat", .type = KVR_OPTION_MAYBE, .choices = "auto"},
+        {.name = NULL},
+    };
+    const struct kvr_option *const rows[] = {list, NULL};
+    char alone[] = "--chat", word[] = "word", with[] = "--chat=gemma";
+    char *argv[] = {alone, word, with};
+    const char *operands[3];
+    size_t n = 0;
+    struct kvr_error err = {0};
+
+    must(kvr_options_parse(rows, 2, argv, &into, operands, &n, &err));
+    ck_assert_str_eq(into.chat, "auto");
+    ck_assert_uint_eq(n, 1);
+    ck_assert_str_eq(operands[0], "word");
+    must(kvr_options_parse(rows, 3, argv, &into, operands, &n, &err));
+    ck_assert_str_eq(into.chat, "gemma");
+}
+END_TEST
+
 KVR_SUITE("base", half_survives_the_round_trip,
           half_arrays_agree_with_single_values, half_rounds_to_even,
           numbers_are_read_strictly, lists_take_numbers_and_ranges,
           utf8_names_the_first_bad_byte,
           parallel_for_does_every_item_and_reports_the_first_failure,
-          random_streams_depend_on_key_and_counter_only, philox_known_answer)
+          random_streams_depend_on_key_and_counter_only, philox_known_answer,
+          option_value_may_be_left_out)
