@@ -269,17 +269,6 @@ static bool bad_f32(const float *value, uint32_t n)
     return bad != 0;
 }
 
-/* To multiples of 2^-30, so that sums in doubles are exact. Adding and taking
- * away 2^23 rounds to even; from 2^23 on a float is whole already. */
-void kvr__round_f32(float *value, uint32_t n)
-{
-    for (uint32_t i = 0; i < n; i++) {
-        const float scaled = value[i] * 0x1p30f;
-        const float whole = (scaled + 0x1p23f) - 0x1p23f;
-        value[i] = (scaled < 0x1p23f ? whole : scaled) * 0x1p-30f;
-    }
-}
-
 static enum kvr_status refuse_row(const struct kvr_trace *trace, uint32_t layer,
                                   uint32_t head, uint32_t row,
                                   const float *value, uint32_t n,

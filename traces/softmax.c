@@ -1,4 +1,5 @@
-/* softmax.c -- the softmax of rows that are recomputed.
+/* softmax.c -- the softmax of rows that are recomputed, and the rounding of
+ * f32 rows.
  *
  * Sums run in 16 lanes (lane = position mod 16) that are added in one order,
  * and nothing is contracted: every instruction set gives the same bits.
@@ -46,20 +47,16 @@ INLINE float max_of(const float *x, size_t n)
     return max;
 }
 
-INLINE double exponentials(float *row, size_t n, float max)
+INLINE double sum_of(const float *x, size_t n)
 {
     double lane[LANES] = {0};
     size_t i = 0;
 
     for (; i + LANES <= n; i += LANES)
-        for (size_t j = 0; j < LANES; j++) {
-            row[i + j] = exp_of(row[i + j] - max);
-            lane[j] += (double)row[i + j];
-        }
-    for (size_t j = 0; i < n; i++, j++) {
-        row[i] = exp_of(row[i] - max);
-        lane[j] += (double)row[i];
-    }
+        for (size_t j = 0; j < LANES; j++)
+            lane[j] += (double)x[i + j];
+    for (size_t j = 0; i < n; i++, j++)
+        lane[j] += (double)x[i];
     for (size_t width = LANES / 2; width > 0; width /= 2)
         for (size_t j = 0; j < width; j++)
             lane[j] += lane[j + width];
@@ -72,17 +69,38 @@ INLINE double softmax(float *row, size_t n)
 
     if (!isfinite(max))
         return NAN;
-    const double sum = exponentials(row, n, max);
+#pragma omp simd
+    for (size_t i = 0; i < n; i++)
+        row[i] = exp_of(row[i] - max);
+    const double sum = sum_of(row, n);
     const float factor = (float)(1.0 / sum);
+#pragma omp simd
     for (size_t i = 0; i < n; i++)
         row[i] *= factor;
     return (double)max + log(sum);
+}
+
+/* To multiples of 2^-30, so that sums in doubles are exact. Adding and taking
+ * away 2^23 rounds to even; from 2^23 on a float is whole already. */
+INLINE void round_f32(float *value, uint32_t n)
+{
+#pragma omp simd
+    for (uint32_t i = 0; i < n; i++) {
+        const float scaled = value[i] * 0x1p30f;
+        const float whole = (scaled + 0x1p23f) - 0x1p23f;
+        value[i] = (scaled < 0x1p23f ? whole : scaled) * 0x1p-30f;
+    }
 }
 
 #if defined(__x86_64__)
 __attribute__((target("avx2"))) static double softmax_avx2(float *row, size_t n)
 {
     return softmax(row, n);
+}
+
+__attribute__((target("avx2"))) static void round_avx2(float *value, uint32_t n)
+{
+    round_f32(value, n);
 }
 #endif
 
@@ -93,4 +111,15 @@ double kvr__softmax(float *row, size_t n)
         return softmax_avx2(row, n);
 #endif
     return softmax(row, n);
+}
+
+void kvr__round_f32(float *value, uint32_t n)
+{
+#if defined(__x86_64__)
+    if (kvr_isa() >= KVR_ISA_AVX2) {
+        round_avx2(value, n);
+        return;
+    }
+#endif
+    round_f32(value, n);
 }
