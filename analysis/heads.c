@@ -75,7 +75,7 @@ enum kvr_status kvr_heads_run(const struct kvr_trace *trace,
     if (job.prompt_len > shape->n_token)
         return kvr_fail(err, KVR_ERR_INPUT, "%s: prompt length %u of %u tokens",
                         kvr_trace_path(trace), job.prompt_len, shape->n_token);
-    if (!kvr_trace_facts(trace)->has_attention)
+    if (!kvr_trace_facts(trace)->has_rows)
         return kvr_fail(err, KVR_ERR_UNSUPPORTED, "%s: holds no attention rows",
                         kvr_trace_path(trace));
     job.scratch = kvr_calloc(workers, sizeof *job.scratch);

@@ -116,6 +116,20 @@ static enum kvr_status count_tokens(struct kvr_capture *c,
     return KVR_OK;
 }
 
+/* KVR_STORES_* of every layer. */
+static uint32_t stores(const struct kvr_capture_options *o)
+{
+    uint32_t bits = 0;
+
+    if (o->store != KVR_CAPTURE_QK)
+        bits |= KVR_STORES_ATTENTION;
+    if (o->store != KVR_CAPTURE_ATTENTION)
+        bits |= KVR_STORES_QUERY | KVR_STORES_KEY;
+    if (o->with & KVR_CAPTURE_VALUES)
+        bits |= KVR_STORES_VALUE;
+    return bits;
+}
+
 static void fill_shape(struct kvr_capture *c)
 {
     const struct kvr_config *m = &c->model.config;
@@ -136,6 +150,10 @@ static void fill_shape(struct kvr_capture *c)
             .scale = m->attention_scale,
             .softcap = m->softcap,
             .kv_source = -1,
+            .stores = stores(&c->options),
+            .vector_dtype = {[KVR_QUERY] = c->options.dtype,
+                             [KVR_KEY] = c->options.dtype,
+                             [KVR_VALUE] = KVR_F16},
             .head_index = c->head_index,
         };
     }
@@ -147,6 +165,7 @@ static void fill_shape(struct kvr_capture *c)
         .prompt_len = c->plan.prompt_len,
         .dtype = c->options.dtype,
         .source = KVR_SOURCE_CAPTURE,
+        .n_vocab = c->options.with & KVR_CAPTURE_LOGITS ? m->n_vocab : 0,
         .round_bits = c->options.round_bits,
         .layers = c->shapes,
         .cache = "full",
@@ -167,10 +186,29 @@ static void fill_shape(struct kvr_capture *c)
  * them; the last factor is measured (SmolLM2 at 1000 and 1334 tokens). */
 static uint64_t writer_bytes(const struct kvr_capture *c)
 {
+    const struct kvr_config *m = &c->model.config;
+    const struct kvr_capture_plan *plan = &c->plan;
     const uint64_t item = c->options.dtype == KVR_F32 ? 4 : 2;
+    const uint64_t tile =
+        (uint64_t)plan->stored_layers * KVR_TILE_ROWS * item * 5 / 2;
+    uint64_t bytes = 0;
 
-    return 5ull * c->plan.stored_layers * c->plan.stored_heads * KVR_TILE_ROWS *
-           c->plan.n_token_max * item / 2;
+    if (c->options.store != KVR_CAPTURE_QK)
+        bytes += tile * plan->stored_heads * plan->n_token_max;
+    if (c->options.store != KVR_CAPTURE_ATTENTION)
+        bytes +=
+            tile * m->key_dim * (plan->stored_heads + plan->stored_kv_heads);
+    if (c->options.with & KVR_CAPTURE_VALUES)
+        bytes += tile * m->value_dim * plan->stored_kv_heads;
+    if (c->options.with & KVR_CAPTURE_MLP)
+        bytes += 24ull * plan->stored_layers * m->n_ff;
+    if (c->options.with & KVR_CAPTURE_LOGITS)
+        bytes += 3ull * KVR_TILE_ROWS * m->n_vocab * sizeof(float);
+    /* arrays grow by doubling: lse, row_mass, value_out_norm1 and three of
+     * the KV heads */
+    return bytes + 2ull * plan->stored_layers * plan->n_token_max *
+                       sizeof(float) *
+                       (3 * plan->stored_heads + 3 * plan->stored_kv_heads);
 }
 
 static void fill_plan(struct kvr_capture *c, const char *why)
@@ -192,6 +230,8 @@ static void fill_plan(struct kvr_capture *c, const char *why)
     plan->n_head = c->model.config.n_head;
     plan->n_kv_head = c->model.config.n_kv_head;
     kvr_trace_estimate(&plan->raw_bytes, &plan->expected_bytes, &c->shape);
+    plan->logits_bytes =
+        (uint64_t)plan->n_token_max * c->shape.n_vocab * sizeof(float);
     /* the journal goes only when the trace is whole */
     plan->disk_bytes = 2 * plan->expected_bytes;
     plan->disk_free = c->options.output != NULL
@@ -229,6 +269,10 @@ static enum kvr_status check_options(const struct kvr_capture_options *o,
     if (o->round_bits > 0 && o->dtype == KVR_F32)
         return kvr_fail(err, KVR_ERR_USAGE,
                         "--round-bits rounds f16, not --dtype f32");
+    if (o->round_bits > 0 && o->store == KVR_CAPTURE_QK)
+        return kvr_fail(err, KVR_ERR_USAGE,
+                        "--round-bits rounds attention, and --store qk stores "
+                        "none");
     return KVR_OK;
 }
 
@@ -238,7 +282,6 @@ static enum kvr_status open_tokenizer(struct kvr_capture *c,
                                       struct kvr_error *err)
 {
     static const char name[] = "/tokenizer.json";
-    enum kvr_status status = KVR_OK;
 
     if (c->options.tokenizer != NULL)
         return kvr_tokenizer_from_json(&c->tokenizer, c->options.tokenizer,
@@ -246,13 +289,17 @@ static enum kvr_status open_tokenizer(struct kvr_capture *c,
     if (c->model.gguf != NULL)
         return kvr_tokenizer_from_gguf(&c->tokenizer, c->model.gguf, err);
     const size_t n = strlen(c->model.folder);
-    char *path = kvr_calloc(n + sizeof name, 1);
+    char *path = malloc(n + sizeof name);
     if (path == NULL)
         return kvr_no_memory(err, "a path", n);
     memcpy(path, c->model.folder, n);
     memcpy(path + n, name, sizeof name);
-    if (kvr_file_exists(path))
-        status = kvr_tokenizer_from_json(&c->tokenizer, path, err);
+    enum kvr_status status =
+        kvr_file_exists(path)
+            ? kvr_tokenizer_from_json(&c->tokenizer, path, err)
+            : kvr_fail(err, KVR_ERR_UNSUPPORTED,
+                       "%s: no tokenizer.json; give --ids or --tokenizer",
+                       c->model.folder);
     free(path);
     return status;
 }

@@ -41,6 +41,7 @@ struct kvr_recorder {
     uint32_t first, n; /* tokens of the feed in progress */
     float *lse, *mass; /* [stored_heads][prompt_chunk] of this layer */
     float *gathered;   /* [stored_heads][prompt_chunk] */
+    float *vectors;    /* [prompt_chunk][stored_heads * widest head] */
     float *log_prob;   /* [n_token_max]; NaN where not known */
     struct kvr_observer observer;
 };
@@ -52,6 +53,10 @@ enum kvr_status kvr_recorder_init(struct kvr_recorder *recorder,
 /* Before and after feeding tokens first..first+n-1. */
 void kvr_recorder_begin(struct kvr_recorder *recorder, uint32_t first,
                         uint32_t n);
+/* Logits [n_vocab] after token `index`, where they are stored. */
+enum kvr_status kvr_recorder_logits(struct kvr_recorder *recorder,
+                                    uint32_t index, const float *logits,
+                                    struct kvr_error *err) KVR_MUST_CHECK;
 enum kvr_status kvr_recorder_commit(struct kvr_recorder *recorder,
                                     struct kvr_error *err) KVR_MUST_CHECK;
 /* The finished trace. */

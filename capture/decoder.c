@@ -271,6 +271,11 @@ enum kvr_status kvr_decoder_show_layer(struct kvr_decoder *d, uint32_t layer,
 
     if (chosen && o->norms != NULL)
         status = show_norms(d, layer, n, o, err);
+    if (status == KVR_OK && chosen && o->values != NULL) {
+        status = d->backend->read(d->device, d->host, d->value, 0, n, err);
+        if (status == KVR_OK)
+            status = o->values(o->ud, layer, d->position, n, d->host, err);
+    }
     if (status != KVR_OK || !chosen || o->query_key == NULL)
         return status;
     if ((status = d->backend->read(d->device, d->host, d->query, 0, n, err)) !=

@@ -38,6 +38,10 @@ struct kvr_observer {
     enum kvr_status (*query_key)(void *ud, uint32_t layer, uint32_t first,
                                  uint32_t n, const float *query,
                                  const float *key, struct kvr_error *err);
+    /* Values [n][G * value_dim]. */
+    enum kvr_status (*values)(void *ud, uint32_t layer, uint32_t first,
+                              uint32_t n, const float *value,
+                              struct kvr_error *err);
     /* Residual [n][hidden]: 0 the embedding, l + 1 after layer l, n_layer + 1
      * after the final norm. */
     enum kvr_status (*hidden)(void *ud, uint32_t index, uint32_t first,

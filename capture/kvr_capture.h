@@ -25,6 +25,21 @@ enum kvr_capture_backend {
     KVR_CAPTURE_CUDA
 };
 
+/* What rows are stored as: themselves, the queries and keys that they are
+ * recomputed from, or both. */
+enum kvr_capture_store {
+    KVR_CAPTURE_ATTENTION,
+    KVR_CAPTURE_QK,
+    KVR_CAPTURE_BOTH
+};
+
+/* What is stored beside them, bits of `with`. Norms are unless no_norms. */
+enum {
+    KVR_CAPTURE_VALUES = 1, /* value vectors, f16 where that holds them */
+    KVR_CAPTURE_MLP = 2,    /* mlp_mass and mlp_active */
+    KVR_CAPTURE_LOGITS = 4, /* /tokens/logits, f32 */
+};
+
 /* Plain data, borrowed until kvr_capture_free. Zero means the default. */
 struct kvr_capture_options {
     const char *model;  /* GGUF file, Hugging Face folder, or a file in it */
@@ -48,8 +63,11 @@ struct kvr_capture_options {
     enum kvr_capture_backend backend;
     const char *layers, *heads; /* lists such as "0,4-7"; NULL: all. Heads
                                  * are query heads, whole groups only */
-    enum kvr_dtype dtype;
-    uint32_t round_bits;   /* f16 mantissa bits kept; 0: all */
+    enum kvr_dtype dtype;       /* of attention, queries and keys */
+    uint32_t round_bits; /* f16 mantissa bits kept of attention; 0: all */
+    enum kvr_capture_store store;
+    uint32_t with; /* KVR_CAPTURE_VALUES, .. */
+    bool no_norms;
     uint32_t prompt_chunk; /* tokens fed at a time; 0: 256 */
     uint32_t threads;      /* 0: processors */
     uint64_t memory;       /* bytes; 0: no limit */
@@ -68,6 +86,7 @@ struct kvr_capture_plan {
     uint32_t stored_layers, stored_heads, stored_kv_heads; /* per layer */
     uint32_t n_given, prompt_len, n_token_max;
     uint64_t raw_bytes, expected_bytes; /* of the trace */
+    uint64_t logits_bytes;              /* of them, where they are stored */
     uint64_t disk_bytes; /* needed while writing: journal and trace */
     uint64_t disk_free;  /* UINT64_MAX: not known, or no output named */
     uint64_t memory_bytes;

@@ -1,4 +1,4 @@
-/* record.c -- rows, norms and tokens on their way into the trace.
+/* record.c -- rows, vectors, norms and tokens on their way into the trace.
  * SPDX-License-Identifier: GPL-3.0-or-later */
 #include "capture_private.h"
 
@@ -21,6 +21,8 @@ static enum kvr_status take_rows(void *ud, const struct kvr_rows *rows,
     const size_t at = (size_t)head * c->prompt_chunk + (rows->first - r->first);
     memcpy(r->lse + at, rows->lse, rows->n * sizeof *r->lse);
     memcpy(r->mass + at, rows->mass, rows->n * sizeof *r->mass);
+    if (c->options.store == KVR_CAPTURE_QK)
+        return KVR_OK;
     return kvr_writer_rows(r->writer, c->layer_slot[rows->layer], head,
                            rows->first, rows->n, rows->rows, rows->stride, err);
 }
@@ -52,13 +54,16 @@ static enum kvr_status take_norms(void *ud, const struct kvr_layer_norms *n,
     const uint32_t slot = c->layer_slot[n->layer];
     enum kvr_status status;
 
-    if ((status = kvr_writer_array(r->writer, slot, KVR_LSE,
-                                   c->plan.stored_heads, r->first, r->n, r->lse,
-                                   c->prompt_chunk, err)) != KVR_OK ||
-        (status = kvr_writer_array(r->writer, slot, KVR_ROW_MASS,
-                                   c->plan.stored_heads, r->first, r->n,
-                                   r->mass, c->prompt_chunk, err)) != KVR_OK ||
-        (status = put_array(r, n->layer, KVR_KEY_NORM, n->key_norm, n->stride,
+    status = kvr_writer_array(r->writer, slot, KVR_LSE, c->plan.stored_heads,
+                              r->first, r->n, r->lse, c->prompt_chunk, err);
+    /* the sum of what is rounded for storage: nothing is */
+    if (status == KVR_OK && c->options.store != KVR_CAPTURE_QK)
+        status = kvr_writer_array(r->writer, slot, KVR_ROW_MASS,
+                                  c->plan.stored_heads, r->first, r->n, r->mass,
+                                  c->prompt_chunk, err);
+    if (status != KVR_OK || c->options.no_norms)
+        return status;
+    if ((status = put_array(r, n->layer, KVR_KEY_NORM, n->key_norm, n->stride,
                             groups, heads / groups, err)) != KVR_OK ||
         (status = put_array(r, n->layer, KVR_VALUE_NORM1, n->value_norm1,
                             n->stride, groups, heads / groups, err)) !=
@@ -72,6 +77,76 @@ static enum kvr_status take_norms(void *ud, const struct kvr_layer_norms *n,
                      n->stride, heads, 1, err);
 }
 
+/* The wanted heads of in[n][heads * dim]; step: query heads per head. */
+static enum kvr_status put_vectors(struct kvr_recorder *r, uint32_t layer,
+                                   enum kvr_vector kind, const float *in,
+                                   uint32_t heads, uint32_t dim,
+                                   struct kvr_error *err)
+{
+    const struct kvr_capture *c = r->capture;
+    const uint32_t step = c->model.config.n_head / heads;
+    float *to = r->vectors;
+
+    for (uint32_t i = 0; i < r->n; i++)
+        for (uint32_t h = 0; h < heads; h++) {
+            if (!c->head_wanted[h * step])
+                continue;
+            memcpy(to, in + ((size_t)i * heads + h) * dim, dim * sizeof *to);
+            to += dim;
+        }
+    return kvr_writer_vectors(r->writer, c->layer_slot[layer], kind, r->first,
+                              r->n, r->vectors,
+                              (size_t)(to - r->vectors) / r->n, err);
+}
+
+static enum kvr_status take_pair(void *ud, uint32_t layer, uint32_t first,
+                                 uint32_t n, const float *query,
+                                 const float *key, struct kvr_error *err)
+{
+    struct kvr_recorder *r = ud;
+    const struct kvr_config *m = &r->capture->model.config;
+
+    (void)first;
+    (void)n;
+    const enum kvr_status status =
+        put_vectors(r, layer, KVR_QUERY, query, m->n_head, m->key_dim, err);
+    if (status != KVR_OK)
+        return status;
+    return put_vectors(r, layer, KVR_KEY, key, m->n_kv_head, m->key_dim, err);
+}
+
+static enum kvr_status take_values(void *ud, uint32_t layer, uint32_t first,
+                                   uint32_t n, const float *value,
+                                   struct kvr_error *err)
+{
+    struct kvr_recorder *r = ud;
+    const struct kvr_config *m = &r->capture->model.config;
+
+    (void)first;
+    (void)n;
+    return put_vectors(r, layer, KVR_VALUE, value, m->n_kv_head, m->value_dim,
+                       err);
+}
+
+static enum kvr_status take_mlp(void *ud, uint32_t layer, uint32_t first,
+                                uint32_t n, const float *activation,
+                                struct kvr_error *err)
+{
+    struct kvr_recorder *r = ud;
+    const struct kvr_capture *c = r->capture;
+
+    if (!c->layer_wanted[layer])
+        return KVR_OK;
+    return kvr_writer_mlp(r->writer, c->layer_slot[layer], c->model.config.n_ff,
+                          first, n, activation, err);
+}
+
+enum kvr_status kvr_recorder_logits(struct kvr_recorder *r, uint32_t index,
+                                    const float *logits, struct kvr_error *err)
+{
+    return kvr_writer_logits(r->writer, index, 1, logits, err);
+}
+
 enum kvr_status kvr_recorder_init(struct kvr_recorder *r, struct kvr_capture *c,
                                   struct kvr_error *err)
 {
@@ -82,20 +157,28 @@ enum kvr_status kvr_recorder_init(struct kvr_recorder *r, struct kvr_capture *c,
         .threads = c->options.threads,
     };
     const size_t cells = (size_t)c->plan.stored_heads * c->prompt_chunk;
+    const struct kvr_config *m = &c->model.config;
+    const size_t dim = m->key_dim > m->value_dim ? m->key_dim : m->value_dim;
+    const bool pair = c->options.store != KVR_CAPTURE_ATTENTION;
+    const uint32_t with = c->options.with;
 
     *r = (struct kvr_recorder){
         .capture = c,
         .lse = kvr_calloc(cells, sizeof(float)),
         .mass = kvr_calloc(cells, sizeof(float)),
         .gathered = kvr_calloc(cells, sizeof(float)),
+        .vectors = kvr_calloc(cells, dim * sizeof(float)),
         .log_prob = kvr_calloc(c->plan.n_token_max, sizeof(float)),
         .observer = {.ud = r,
                      .layers = c->layer_wanted,
                      .rows = take_rows,
-                     .norms = take_norms},
+                     .norms = take_norms,
+                     .query_key = pair ? take_pair : NULL,
+                     .values = with & KVR_CAPTURE_VALUES ? take_values : NULL,
+                     .mlp = with & KVR_CAPTURE_MLP ? take_mlp : NULL},
     };
     if (r->lse == NULL || r->mass == NULL || r->gathered == NULL ||
-        r->log_prob == NULL)
+        r->vectors == NULL || r->log_prob == NULL)
         return kvr_no_memory(err, "rows", cells * sizeof(float));
     for (uint32_t i = 0; i < c->plan.n_token_max; i++)
         r->log_prob[i] = NAN;
@@ -141,5 +224,6 @@ void kvr_recorder_fini(struct kvr_recorder *r)
     free(r->lse);
     free(r->mass);
     free(r->gathered);
+    free(r->vectors);
     free(r->log_prob);
 }

@@ -56,6 +56,21 @@ static enum kvr_status check_room(const struct kvr_capture *c,
     return KVR_OK;
 }
 
+/* Logits after each of the n tokens of the last feed. */
+static enum kvr_status record_logits(struct run *run, uint32_t first,
+                                     uint32_t n, struct kvr_error *err)
+{
+    enum kvr_status status = KVR_OK;
+
+    for (uint32_t i = 0; i < n && status == KVR_OK; i++) {
+        status = kvr_decoder_logits(run->decoder, run->logits, i, err);
+        if (status == KVR_OK)
+            status = kvr_recorder_logits(&run->recorder, first + i, run->logits,
+                                         err);
+    }
+    return status;
+}
+
 /* Feeds the tokens from the decoder's position up to `end`, and hands them to
  * the recorder with the probability of the token after each. */
 static enum kvr_status feed(struct run *run, uint32_t end,
@@ -75,6 +90,8 @@ static enum kvr_status feed(struct run *run, uint32_t end,
         status = kvr_decoder_log_prob(run->decoder,
                                       run->recorder.log_prob + first + 1,
                                       c->tokens.ids + first + 1, targets, err);
+    if (status == KVR_OK && (c->options.with & KVR_CAPTURE_LOGITS) != 0)
+        status = record_logits(run, first, n, err);
     if (status == KVR_OK)
         status = kvr_recorder_commit(&run->recorder, err);
     if (status == KVR_OK && run->progress != NULL)

@@ -21,7 +21,8 @@ extern "C" {
 struct kvr_rows {
     uint32_t n_layer, n_token, prompt_len;
     const struct kvr_layer_shape *layers; /* [n_layer] */
-    /* Stored weights are multiples of it: 2^-24 for f16, 2^-30 for f32. 0:
+    /* Weights are multiples of it: 2^-24 for f16, 2^-30 for f32 and for rows
+     * made from queries and keys. 0:
      * unknown (double build only); sums are then rounded like any other. */
     double unit;
     /* Rows first..first+n-1 of query head `head` of stored layer `layer`:

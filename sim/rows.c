@@ -64,7 +64,7 @@ static enum kvr_status refuse(const struct kvr_trace *trace,
                             "%s: layer %u is bidirectional; eviction is "
                             "defined for causal attention",
                             path, shape->layers[l].layer);
-    if (!kvr_trace_facts(trace)->has_attention)
+    if (!kvr_trace_facts(trace)->has_rows)
         return kvr_fail(err, KVR_ERR_UNSUPPORTED, "%s: holds no attention rows",
                         path);
     if (prompt_len >= shape->n_token)
@@ -99,7 +99,9 @@ enum kvr_status kvr_rows_open(struct kvr_rows **out,
         .n_token = shape->n_token,
         .prompt_len = prompt_len,
         .layers = shape->layers,
-        .unit = shape->dtype == KVR_F16 ? 0x1p-24 : 0x1p-30,
+        .unit = shape->dtype == KVR_F16 && !kvr_trace_facts(trace)->recomputed
+                    ? 0x1p-24
+                    : 0x1p-30,
         .read = read_trace,
         .array = read_array,
         .ud = t,

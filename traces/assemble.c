@@ -16,12 +16,17 @@
 #include <string.h>
 #include <unistd.h>
 
-static enum kvr_status check_tiles(const struct content *c, const char *path,
+/* Every tile is there; where each slot's begin. */
+static enum kvr_status place_tiles(struct assembly *a, const char *path,
                                    struct kvr_error *err)
 {
+    const struct content *c = a->content;
     size_t next = 0;
 
-    for (uint32_t s = 0; s < c->n_slot; s++)
+    a->first_tile = kvr_calloc((size_t)c->n_slot + 1, sizeof *a->first_tile);
+    if (a->first_tile == NULL)
+        return kvr_no_memory(err, "the places of tiles", c->n_slot);
+    for (uint32_t s = 0; s < c->n_slot; s++) {
         for (uint32_t r = 0; r < c->heads[s].n_tiled / KVR_TILE_ROWS; r++)
             for (uint32_t col = 0; col < kvr__content_n_col(c, s, r); col++) {
                 if (next >= c->n_tile || c->tiles[next].slot != s ||
@@ -32,30 +37,81 @@ static enum kvr_status check_tiles(const struct content *c, const char *path,
                                     path, s, r * KVR_TILE_ROWS);
                 next++;
             }
+        a->first_tile[s + 1] = next;
+    }
     return KVR_OK;
 }
 
-static void hash_tiles(struct kvr_hash *hash, const struct content *c,
-                       uint32_t n_token)
+/* Hashes of a dataset's tiles, head by head. */
+static enum kvr_status hash_rows(struct kvr_hash *hash, struct assembly *a,
+                                 uint32_t layer, enum row_set set,
+                                 struct kvr_error *err)
 {
-    size_t next = 0;
+    const struct content *c = a->content;
+    const uint32_t end = c->first_slot[set][layer + 1];
+    enum kvr_status status = KVR_OK;
 
-    for (uint32_t s = 0; s < c->n_slot; s++) {
-        for (; next < c->n_tile && c->tiles[next].slot == s; next++)
-            if (c->tiles[next].col == 0)
-                kvr_hash_add(hash, &c->tiles[next].hash,
-                             sizeof c->tiles[next].hash);
-        if (c->heads[s].n_tiled < n_token) {
-            const uint64_t last = kvr__content_tile_hash(c, s, n_token);
+    for (uint32_t s = c->first_slot[set][layer]; s < end; s++) {
+        for (size_t i = a->first_tile[s];
+             status == KVR_OK && i < a->first_tile[s + 1]; i++) {
+            uint64_t tile;
+            if (c->tiles[i].col != 0)
+                continue;
+            status = kvr__assemble_tile_hash(a, &c->tiles[i], &tile, err);
+            kvr_hash_add(hash, &tile, sizeof tile);
+        }
+        if (status == KVR_OK && c->heads[s].n_tiled < a->shape.n_token) {
+            const uint64_t last =
+                kvr__content_tile_hash(c, s, a->shape.n_token);
             kvr_hash_add(hash, &last, sizeof last);
         }
     }
+    return status;
+}
+
+static void hash_tokens(struct kvr_hash *hash, const struct token_data *t,
+                        uint32_t n, uint32_t *offset)
+{
+    if (t->n == 0)
+        return;
+    memcpy(offset + 1, t->text_end, n * sizeof *offset);
+    const struct kvr_trace_tokens tokens = {.id = t->id,
+                                            .logprob = t->logprob,
+                                            .class_of = t->class_of,
+                                            .text = t->text.data,
+                                            .text_offset =
+                                                t->has_text ? offset : NULL};
+    kvr__hash_tokens(hash, n, &tokens);
+}
+
+/* Items 5 and 6 of FORMAT.md's list. */
+static enum kvr_status hash_optional(struct kvr_hash *hash, struct assembly *a,
+                                     struct kvr_error *err)
+{
+    const struct content *c = a->content;
+    enum kvr_status status = KVR_OK;
+
+    for (uint32_t l = 0; l <= a->shape.n_layer; l++) {
+        for (int set = SET_QUERY; status == KVR_OK && set < N_ROW_SET; set++) {
+            const uint32_t slot = c->first_slot[set][l];
+            const uint32_t heads = c->first_slot[set][l + 1] - slot;
+            if (heads == 0)
+                continue;
+            kvr__hash_rows_head(hash, l, (uint32_t)set, heads,
+                                kvr__content_row_items(c, slot, 0),
+                                c->heads[slot].item);
+            status = hash_rows(hash, a, l, (enum row_set)set, err);
+        }
+        if (status == KVR_OK && l < a->shape.n_layer && c->mlp[l].n_ff != 0)
+            status = kvr__hash_mlp(hash, l, c->mlp[l].n_ff, c->mlp[l].mass,
+                                   NULL, c->mlp[l].active, err);
+    }
+    return status;
 }
 
 static enum kvr_status hash_content(struct assembly *a, struct kvr_error *err)
 {
     const struct content *c = a->content;
-    const struct token_data *t = &c->tokens;
     const uint32_t n = a->shape.n_token;
     struct kvr_hash *hash = kvr_hash_new();
     uint32_t *offset = kvr_calloc((size_t)n + 1, sizeof *offset);
@@ -65,23 +121,17 @@ static enum kvr_status hash_content(struct assembly *a, struct kvr_error *err)
         free(offset);
         return kvr_no_memory(err, "a hash", n);
     }
-    const enum kvr_status status = kvr__hash_shape(hash, &a->shape, err);
-    hash_tiles(hash, c, n);
+    enum kvr_status status = kvr__hash_shape(hash, &a->shape, err);
+    for (uint32_t l = 0; status == KVR_OK && l < a->shape.n_layer; l++)
+        status = hash_rows(hash, a, l, SET_ATTENTION, err);
     for (uint32_t l = 0; l < a->shape.n_layer; l++)
         for (int i = 0; i < KVR_N_ARRAY; i++)
             if (c->arrays[l][i].rows != 0)
                 kvr__hash_array(hash, c->arrays[l][i].rows, n,
                                 c->arrays[l][i].data, c->arrays[l][i].capacity);
-    if (t->n != 0) {
-        memcpy(offset + 1, t->text_end, n * sizeof *offset);
-        const struct kvr_trace_tokens tokens = {
-            .id = t->id,
-            .logprob = t->logprob,
-            .class_of = t->class_of,
-            .text = t->text.data,
-            .text_offset = t->has_text ? offset : NULL};
-        kvr__hash_tokens(hash, n, &tokens);
-    }
+    hash_tokens(hash, &c->tokens, n, offset);
+    if (status == KVR_OK)
+        status = hash_optional(hash, a, err);
     kvr_hash_text(hash, a->hash);
     kvr_hash_free(hash);
     free(offset);
@@ -98,6 +148,8 @@ static enum kvr_status write_file(struct assembly *a, struct kvr_error *err)
     status = kvr__assemble_head(a, err);
     if (status == KVR_OK)
         status = kvr__assemble_layers(a, err);
+    if (status == KVR_OK)
+        status = kvr__assemble_logits(a, err);
     const enum kvr_status closed = kvr__sink_close(&a->sink, a->file, &closing);
     if (status == KVR_OK && closed != KVR_OK && err != NULL)
         *err = closing;
@@ -148,7 +200,7 @@ enum kvr_status kvr__assemble(struct content *content, int fd, const char *path,
     if (a.shape.prompt_len > content->n_step)
         a.shape.prompt_len = content->n_step;
     kvr__content_sort(content);
-    enum kvr_status status = check_tiles(content, path, err);
+    enum kvr_status status = place_tiles(&a, path, err);
     if (status == KVR_OK && content->n_step == 0)
         status =
             kvr_fail(err, KVR_ERR_NOTHING, "%s: no step was committed", path);
@@ -167,6 +219,7 @@ enum kvr_status kvr__assemble(struct content *content, int fd, const char *path,
     }
     kvr__codec_free(a.codec);
     free(a.buffer);
+    free(a.first_tile);
     free(temporary);
     return status;
 }

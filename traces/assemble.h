@@ -15,14 +15,31 @@ struct assembly {
     const char *path; /* of the temporary file */
     char hash[KVR_HASH_TEXT];
     struct codec *codec;
-    size_t next_tile; /* in content->tiles */
+    size_t *first_tile; /* [n_slot + 1] in content->tiles */
     uint8_t *buffer;
     size_t capacity;
 };
+
+/* A tile's bytes as they go into the file, borrowed until the next call. One
+ * from before its dataset became f32 is widened. */
+enum kvr_status kvr__assemble_tile(struct assembly *a,
+                                   const struct stored_tile *tile,
+                                   const uint8_t **data, size_t *size,
+                                   struct kvr_error *err);
+/* Its hash in the finished file. */
+enum kvr_status kvr__assemble_tile_hash(struct assembly *a,
+                                        const struct stored_tile *tile,
+                                        uint64_t *hash, struct kvr_error *err);
+/* One dataset of a layer with its rows; nothing where it is not stored. */
+enum kvr_status kvr__assemble_rows(struct assembly *a, hid_t group,
+                                   uint32_t layer, enum row_set set,
+                                   struct kvr_error *err);
 
 /* Root, /model and /tokens. */
 enum kvr_status kvr__assemble_head(struct assembly *a, struct kvr_error *err);
 /* /layers with everything in it. */
 enum kvr_status kvr__assemble_layers(struct assembly *a, struct kvr_error *err);
+/* /tokens/logits. */
+enum kvr_status kvr__assemble_logits(struct assembly *a, struct kvr_error *err);
 
 #endif

@@ -1,36 +1,18 @@
 /* check.c -- every row of a trace against what the trace says of itself.
  * SPDX-License-Identifier: GPL-3.0-or-later */
+#include "check_parts.h"
+
 #include "hash.h"
 #include "kvr_half.h"
 #include "kvr_journal.h"
 #include "kvr_memory.h"
 #include "kvr_parallel.h"
-#include "reader.h"
 
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* What was found in one head. */
-struct finding {
-    uint32_t layer, head;
-    uint32_t first_bad; /* row; T: none */
-    uint32_t n_bad;     /* rows */
-    bool unreadable;    /* a tile's rows are missing: no hash */
-    uint64_t *hashes;   /* of its tiles */
-    struct kvr_error first;
-};
-
-struct check {
-    const struct kvr_trace *trace;
-    struct finding *findings; /* [n] */
-    uint32_t n;
-    struct kvr_trace_scratch **scratch; /* [workers] */
-    uint8_t **rows;                     /* [workers] stored rows */
-    float **wide;                       /* [workers] one row */
-};
 
 void kvr_trace_report_free(struct kvr_trace_report *report)
 {
@@ -59,9 +41,7 @@ static void add_problem(struct kvr_trace_report *report, const char *format,
         report->n_problem++;
 }
 
-/* First bad row of a head, with its reason; later ones are counted. */
-static void note_row(struct finding *f, uint32_t row,
-                     const struct kvr_error *why)
+void kvr__note_row(struct finding *f, uint32_t row, const struct kvr_error *why)
 {
     if (f->n_bad++ == 0) {
         f->first_bad = row;
@@ -140,40 +120,59 @@ static enum kvr_status check_weights(const struct kvr_trace *trace,
     return check_sum(trace, f, row, n, sum, err);
 }
 
+static enum kvr_status check_row(const struct kvr_trace *trace,
+                                 const struct finding *f, uint32_t row,
+                                 const float *wide, uint32_t n,
+                                 struct kvr_error *err)
+{
+    char text[SET_TEXT];
+
+    if (f->set == SET_ATTENTION)
+        return check_weights(trace, f, row, wide, n, err);
+    for (uint32_t i = 0; i < n; i++) {
+        if (isfinite(wide[i]))
+            continue;
+        kvr__set_text(text, trace, &trace->sets[f->layer][f->set], f->layer);
+        return kvr_fail(err, KVR_ERR_NO, "%s head %u row %u, number %u: %g",
+                        text, f->head, row, i, (double)wide[i]);
+    }
+    return KVR_OK;
+}
+
 static void check_tile(const struct check *c, struct finding *f, uint32_t first,
                        uint32_t n, uint32_t worker)
 {
     const struct kvr_trace *trace = c->trace;
-    const struct kvr_trace_shape *shape = &trace->box->shape;
-    const size_t item = kvr__dtype_size(shape->dtype);
-    const struct stored_rows want = {.layer = f->layer,
+    const struct stored_set *set = &trace->sets[f->layer][f->set];
+    const struct stored_rows want = {.set = set,
+                                     .layer = f->layer,
                                      .head = f->head,
                                      .first = first,
                                      .n = n,
                                      .out = c->rows[worker],
-                                     .stride = shape->n_token};
+                                     .stride = set->dims[2]};
     uint64_t hashes[KVR_TILE_ROWS];
     struct kvr_error err = {0};
 
     if (kvr__read_stored(trace, &want, c->scratch[worker], &err) != KVR_OK) {
-        note_row(f, first, &err);
+        kvr__note_row(f, first, &err);
         f->n_bad += n - 1;
         f->unreadable = true;
         return;
     }
     for (uint32_t r = 0; r < n; r++) {
-        const uint8_t *stored = want.out + r * want.stride * item;
-        const uint32_t keys =
-            kvr__row_keys(&shape->layers[f->layer], first + r, shape->n_token);
+        const uint8_t *stored = want.out + r * want.stride * set->item;
+        const uint32_t items =
+            kvr__set_columns(trace, set, f->layer, first + r);
         float *wide = c->wide[worker];
-        hashes[r] = kvr_hash64(stored, keys * item);
-        if (shape->dtype == KVR_F16)
+        hashes[r] = kvr_hash64(stored, (size_t)items * set->item);
+        if (set->item == sizeof(uint16_t))
             kvr_f16_to_f32_n(wide, (const uint16_t *)(const void *)stored,
-                             keys);
+                             items);
         else
-            memcpy(wide, stored, keys * item);
-        if (check_weights(trace, f, first + r, wide, keys, &err) != KVR_OK)
-            note_row(f, first + r, &err);
+            memcpy(wide, stored, items * sizeof *wide);
+        if (check_row(trace, f, first + r, wide, items, &err) != KVR_OK)
+            kvr__note_row(f, first + r, &err);
     }
     f->hashes[first / KVR_TILE_ROWS] = kvr_hash64(hashes, n * sizeof *hashes);
 }
@@ -191,6 +190,8 @@ static enum kvr_status check_head(uint32_t item, uint32_t worker, void *ud,
         check_tile(c, f, first,
                    t - first < KVR_TILE_ROWS ? t - first : KVR_TILE_ROWS,
                    worker);
+    if (f->set == SET_QUERY && f->n_bad == 0)
+        kvr__check_pair(c, f, worker);
     return KVR_OK;
 }
 
@@ -203,47 +204,111 @@ static void free_check(struct check *c, uint32_t workers)
             kvr_trace_scratch_free(c->scratch[w]);
         if (c->rows != NULL)
             free(c->rows[w]);
+        if (c->made != NULL)
+            free(c->made[w]);
         if (c->wide != NULL)
             free(c->wide[w]);
     }
     free(c->findings);
     free(c->scratch);
     free(c->rows);
+    free(c->made);
     free(c->wide);
+}
+
+/* A finding for every head of every dataset of rows, in the hash's order. */
+static bool list_heads(struct check *c)
+{
+    const struct kvr_trace *trace = c->trace;
+    const uint32_t n_layer = trace->box->shape.n_layer;
+    const size_t n_tile =
+        (trace->box->shape.n_token + KVR_TILE_ROWS - 1) / KVR_TILE_ROWS;
+    uint32_t next = 0;
+
+    for (int first = SET_ATTENTION; first <= SET_QUERY; first++)
+        for (uint32_t l = 0; l <= n_layer; l++)
+            for (int s = first; s < (first == 0 ? 1 : (int)N_ROW_SET); s++)
+                for (uint32_t h = 0;
+                     trace->sets[l][s].present && h < trace->sets[l][s].dims[0];
+                     h++) {
+                    struct finding *f = &c->findings[next++];
+                    f->layer = l;
+                    f->head = h;
+                    f->set = (enum row_set)s;
+                    f->hashes = kvr_calloc(n_tile, sizeof(uint64_t));
+                    if (f->hashes == NULL)
+                        return false;
+                }
+    return true;
 }
 
 static enum kvr_status new_check(struct check *c, const struct kvr_trace *trace,
                                  uint32_t workers, struct kvr_error *err)
 {
-    const struct kvr_trace_shape *shape = &trace->box->shape;
-    const size_t t = shape->n_token;
-    const size_t n_tile = (t + KVR_TILE_ROWS - 1) / KVR_TILE_ROWS;
+    size_t width = trace->box->shape.n_token;
     enum kvr_status status = KVR_OK;
-    uint32_t next = 0;
 
+    for (uint32_t l = 0; l <= trace->box->shape.n_layer; l++)
+        for (int s = 0; s < N_ROW_SET; s++)
+            if (trace->sets[l][s].present && trace->sets[l][s].dims[2] > width)
+                width = trace->sets[l][s].dims[2];
     c->findings = kvr_calloc(c->n, sizeof *c->findings);
     c->scratch = kvr_calloc(workers, sizeof(struct kvr_trace_scratch *));
     c->rows = kvr_calloc(workers, sizeof(uint8_t *));
+    c->made = kvr_calloc(workers, sizeof(float *));
     c->wide = kvr_calloc(workers, sizeof(float *));
     bool ok = c->findings != NULL && c->scratch != NULL && c->rows != NULL &&
-              c->wide != NULL;
+              c->made != NULL && c->wide != NULL && list_heads(c);
     for (uint32_t w = 0; ok && status == KVR_OK && w < workers; w++) {
         status = kvr_trace_scratch_new(&c->scratch[w], trace, err);
-        c->rows[w] =
-            kvr_calloc(KVR_TILE_ROWS * t, kvr__dtype_size(shape->dtype));
-        c->wide[w] = kvr_calloc(t, sizeof(float));
-        ok = c->rows[w] != NULL && c->wide[w] != NULL;
+        c->rows[w] = kvr_calloc(KVR_TILE_ROWS * width, sizeof(float));
+        c->made[w] = kvr_calloc(
+            KVR_TILE_ROWS * (size_t)trace->box->shape.n_token, sizeof(float));
+        c->wide[w] = kvr_calloc(width, sizeof(float));
+        ok = c->rows[w] != NULL && c->made[w] != NULL && c->wide[w] != NULL;
     }
-    for (uint32_t l = 0; ok && l < shape->n_layer; l++)
-        for (uint32_t h = 0;
-             ok && trace->attention[l].present && h < shape->layers[l].n_head;
-             h++) {
-            c->findings[next].layer = l;
-            c->findings[next].head = h;
-            c->findings[next].hashes = kvr_calloc(n_tile, sizeof(uint64_t));
-            ok = c->findings[next++].hashes != NULL;
+    return ok ? status
+              : kvr_no_memory(err, "a check", KVR_TILE_ROWS * width * 8);
+}
+
+/* Hashes of the tiles of one dataset; *next runs through the findings. */
+static void hash_set(struct kvr_hash *hash, const struct check *c, uint32_t l,
+                     int set, uint32_t *next)
+{
+    const uint32_t n_tile =
+        (c->trace->box->shape.n_token + KVR_TILE_ROWS - 1) / KVR_TILE_ROWS;
+
+    for (; *next < c->n && c->findings[*next].layer == l &&
+           c->findings[*next].set == (enum row_set)set;
+         (*next)++)
+        kvr_hash_add(hash, c->findings[*next].hashes,
+                     n_tile * sizeof(uint64_t));
+}
+
+static enum kvr_status hash_optional(struct kvr_hash *hash,
+                                     const struct check *c, uint32_t *next,
+                                     struct kvr_error *err)
+{
+    const struct kvr_trace *trace = c->trace;
+    const uint32_t n_layer = trace->box->shape.n_layer;
+    enum kvr_status status = KVR_OK;
+
+    for (uint32_t l = 0; status == KVR_OK && l <= n_layer; l++) {
+        for (int s = SET_QUERY; s < N_ROW_SET; s++) {
+            const struct stored_set *set = &trace->sets[l][s];
+            if (!set->present)
+                continue;
+            kvr__hash_rows_head(hash, l, (uint32_t)s, set->dims[0],
+                                set->dims[2], set->item);
+            hash_set(hash, c, l, s, next);
         }
-    return ok ? status : kvr_no_memory(err, "a check", KVR_TILE_ROWS * t * 8);
+        if (l < n_layer && trace->mlp[l].mass != NULL &&
+            trace->mlp[l].active != NULL)
+            status =
+                kvr__hash_mlp(hash, l, trace->mlp[l].n_ff, NULL,
+                              trace->mlp[l].mass, trace->mlp[l].active, err);
+    }
+    return status;
 }
 
 static enum kvr_status hash_trace(char text[KVR_HASH_TEXT],
@@ -252,14 +317,13 @@ static enum kvr_status hash_trace(char text[KVR_HASH_TEXT],
     const struct kvr_trace_shape *shape = &c->trace->box->shape;
     const uint32_t t = shape->n_token;
     struct kvr_hash *hash = kvr_hash_new();
+    uint32_t next = 0;
 
     if (hash == NULL)
         return kvr_no_memory(err, "a hash", 0);
     enum kvr_status status = kvr__hash_shape(hash, shape, err);
-    for (uint32_t i = 0; i < c->n; i++)
-        kvr_hash_add(hash, c->findings[i].hashes,
-                     (t + KVR_TILE_ROWS - 1) / KVR_TILE_ROWS *
-                         sizeof(uint64_t));
+    for (uint32_t l = 0; l < shape->n_layer; l++)
+        hash_set(hash, c, l, SET_ATTENTION, &next);
     for (uint32_t l = 0; l < shape->n_layer; l++)
         for (int a = 0; status == KVR_OK && a < KVR_N_ARRAY; a++) {
             const float *data;
@@ -270,6 +334,8 @@ static enum kvr_status hash_trace(char text[KVR_HASH_TEXT],
                 kvr__hash_array(hash, rows, t, data, t);
         }
     kvr__hash_tokens(hash, t, &c->trace->tokens);
+    if (status == KVR_OK)
+        status = hash_optional(hash, c, &next, err);
     kvr_hash_text(hash, text);
     kvr_hash_free(hash);
     return status;
@@ -309,10 +375,12 @@ static enum kvr_status check_rows(struct kvr_trace_report *report,
     const struct kvr_trace_shape *shape = &trace->box->shape;
     struct check c = {.trace = trace};
 
-    for (uint32_t l = 0; l < shape->n_layer; l++) {
-        if (trace->attention[l].present)
-            c.n += shape->layers[l].n_head;
-        else
+    for (uint32_t l = 0; l <= shape->n_layer; l++) {
+        for (int s = 0; s < N_ROW_SET; s++)
+            if (trace->sets[l][s].present)
+                c.n += trace->sets[l][s].dims[0];
+        if (l < shape->n_layer && !trace->sets[l][SET_ATTENTION].present &&
+            !kvr__has_pair(trace, l))
             add_problem(report, "layer %u has no attention",
                         shape->layers[l].layer);
     }

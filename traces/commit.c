@@ -19,13 +19,12 @@ static enum kvr_status check_heads(const struct kvr_writer *w, uint32_t n_step,
 
     for (uint32_t s = 0; s < c->n_slot; s++) {
         const struct head_rows *head = &c->heads[s];
-        const uint32_t l = kvr__content_layer(c, s);
         if (head->n_row < n_step || head->n_tiled > n_step)
             return kvr_fail(err, KVR_ERR_INPUT,
-                            "%s: commit of %u steps: stored layer %u head %u "
-                            "has %u rows",
-                            w->path, n_step, l, s - c->first_slot[l],
-                            head->n_row);
+                            "%s: commit of %u steps: stored layer %u: %s of "
+                            "head %u has %u rows",
+                            w->path, n_step, head->layer,
+                            kvr__set_name(head->set), head->head, head->n_row);
     }
     return KVR_OK;
 }
@@ -44,6 +43,13 @@ static enum kvr_status check_rest(const struct kvr_writer *w, uint32_t n_step,
                                 w->path, n_step, shape->layers[l].layer,
                                 kvr_array_name((enum kvr_array)a),
                                 c->arrays[l][a].n_token);
+    for (uint32_t l = 0; l < shape->n_layer; l++)
+        if (c->mlp[l].n_ff != 0 && c->mlp[l].n_token != n_step)
+            return kvr_fail(err, KVR_ERR_INPUT,
+                            "%s: commit of %u steps: layer %u: the MLP's sums "
+                            "have %u",
+                            w->path, n_step, shape->layers[l].layer,
+                            c->mlp[l].n_token);
     if (c->tokens.n != 0 && c->tokens.n < n_step)
         return kvr_fail(err, KVR_ERR_INPUT, "%s: commit of %u steps: %u tokens",
                         w->path, n_step, c->tokens.n);
@@ -72,7 +78,8 @@ static enum kvr_status add_mass(struct kvr_writer *w, uint32_t n_step,
         const uint32_t n_head = c->box->shape.layers[l].n_head;
         struct array_data *a = &c->arrays[l][KVR_ROW_MASS];
         const uint32_t first = a->n_token;
-        if (w->mass_given[l] || n_step == first)
+        if (w->mass_given[l] || n_step == first ||
+            (c->box->shape.layers[l].stores & KVR_STORES_ATTENTION) == 0)
             continue;
         const enum kvr_status status = kvr__content_array(
             c, l, KVR_ROW_MASS, n_head, first, n_step - first, err);
@@ -80,7 +87,7 @@ static enum kvr_status add_mass(struct kvr_writer *w, uint32_t n_step,
             return status;
         for (uint32_t h = 0; h < n_head; h++)
             memcpy(a->data + (size_t)h * a->capacity + first,
-                   w->mass[c->first_slot[l] + h].value + first,
+                   w->mass[c->first_slot[SET_ATTENTION][l] + h].value + first,
                    (n_step - first) * sizeof(float));
     }
     return KVR_OK;
@@ -140,7 +147,7 @@ static enum kvr_status write_rows(struct kvr_writer *w, uint32_t n_step,
     struct content *c = w->content;
     const uint32_t start = n_step / KVR_TILE_ROWS * KVR_TILE_ROWS;
     const uint32_t first = c->n_step > start ? c->n_step : start;
-    const size_t item = kvr__dtype_size(c->box->shape.dtype);
+    const size_t item = kvr__content_rows_item(c);
     struct bytes plain = {0};
     struct codec *codec = NULL;
     const uint8_t *packed;
@@ -210,6 +217,35 @@ static enum kvr_status write_array(struct kvr_writer *w, uint32_t layer,
     return append_bytes(w, record, &payload, err);
 }
 
+/* What this commit's tokens add, as f32: the running sums add up the same
+ * numbers when the journal is read. */
+static enum kvr_status write_mlp(struct kvr_writer *w, uint32_t layer,
+                                 uint32_t n_step, struct kvr_error *err)
+{
+    struct mlp_data *m = &w->content->mlp[layer];
+    const struct journal_record record = {.type = JOURNAL_MLP,
+                                          .a = layer,
+                                          .b = w->content->n_step,
+                                          .c = n_step - w->content->n_step,
+                                          .d = m->n_ff};
+    struct bytes payload = {0};
+
+    if (m->n_ff == 0 || record.c == 0)
+        return KVR_OK;
+    for (uint32_t i = 0; i < m->n_ff; i++) {
+        const float mass = (float)m->open_mass[i];
+        kvr__put(&payload, &mass, sizeof mass);
+        m->mass[i] += (double)mass;
+        m->open_mass[i] = 0;
+    }
+    for (uint32_t i = 0; i < m->n_ff; i++) {
+        kvr__put_u32(&payload, m->open_active[i]);
+        m->active[i] += m->open_active[i];
+        m->open_active[i] = 0;
+    }
+    return append_bytes(w, record, &payload, err);
+}
+
 static enum kvr_status write_tokens(struct kvr_writer *w, uint32_t n_step,
                                     struct kvr_error *err)
 {
@@ -246,6 +282,8 @@ static enum kvr_status write_all(struct kvr_writer *w, uint32_t n_step,
     for (uint32_t l = 0; l < shape->n_layer; l++)
         for (int a = 0; status == KVR_OK && a < KVR_N_ARRAY; a++)
             status = write_array(w, l, a, n_step, err);
+    for (uint32_t l = 0; status == KVR_OK && l < shape->n_layer; l++)
+        status = write_mlp(w, l, n_step, err);
     if (status == KVR_OK)
         status = write_tokens(w, n_step, err);
     if (status != KVR_OK)

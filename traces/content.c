@@ -2,10 +2,23 @@
  * SPDX-License-Identifier: GPL-3.0-or-later */
 #include "content.h"
 
+#include "kvr_half.h"
 #include "kvr_memory.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+static void free_layer(struct content *c, uint32_t layer)
+{
+    for (int a = 0; c->arrays != NULL && a < KVR_N_ARRAY; a++)
+        free(c->arrays[layer][a].data);
+    if (c->mlp == NULL)
+        return;
+    free(c->mlp[layer].mass);
+    free(c->mlp[layer].open_mass);
+    free(c->mlp[layer].active);
+    free(c->mlp[layer].open_active);
+}
 
 void kvr__content_free(struct content *c)
 {
@@ -13,13 +26,14 @@ void kvr__content_free(struct content *c)
         return;
     for (uint32_t s = 0; c->heads != NULL && s < c->n_slot; s++)
         free(c->heads[s].open);
-    for (uint32_t l = 0; c->arrays != NULL && l < c->box->shape.n_layer; l++)
-        for (int a = 0; a < KVR_N_ARRAY; a++)
-            free(c->arrays[l][a].data);
-    free(c->first_slot);
+    for (uint32_t l = 0; l < c->box->shape.n_layer; l++)
+        free_layer(c, l);
+    for (int s = 0; s < N_ROW_SET; s++)
+        free(c->first_slot[s]);
     free(c->heads);
     free(c->tiles);
     free(c->arrays);
+    free(c->mlp);
     free(c->tokens.id);
     free(c->tokens.logprob);
     free(c->tokens.class_of);
@@ -27,6 +41,67 @@ void kvr__content_free(struct content *c)
     free(c->tokens.text.data);
     kvr__shape_free(c->box);
     free(c);
+}
+
+uint32_t kvr__set_heads(const struct kvr_trace_shape *shape, uint32_t layer,
+                        enum row_set set)
+{
+    if (layer == shape->n_layer || set == SET_LOGITS)
+        return layer == shape->n_layer && set == SET_LOGITS &&
+               shape->n_vocab > 0;
+    const struct kvr_layer_shape *y = &shape->layers[layer];
+    if ((y->stores & 1u << set) == 0)
+        return 0;
+    return set == SET_ATTENTION || set == SET_QUERY ? y->n_head : y->n_kv_head;
+}
+
+static uint32_t set_item(const struct kvr_trace_shape *shape, uint32_t layer,
+                         enum row_set set)
+{
+    if (set == SET_LOGITS)
+        return sizeof(float);
+    return (uint32_t)kvr__dtype_size(
+        set == SET_ATTENTION
+            ? shape->dtype
+            : shape->layers[layer].vector_dtype[set - SET_QUERY]);
+}
+
+const char *kvr__set_name(enum row_set set)
+{
+    return set == SET_ATTENTION ? "attention"
+           : set == SET_LOGITS  ? "logits"
+                                : kvr_vector_name(set - SET_QUERY);
+}
+
+static bool number_slots(struct content *c)
+{
+    const struct kvr_trace_shape *shape = &c->box->shape;
+    uint32_t n = 0;
+
+    for (int s = 0; s < N_ROW_SET; s++) {
+        c->first_slot[s] = kvr_calloc(shape->n_layer + 2, sizeof(uint32_t));
+        if (c->first_slot[s] == NULL)
+            return false;
+        for (uint32_t l = 0; l <= shape->n_layer; l++) {
+            c->first_slot[s][l] = n;
+            n += kvr__set_heads(shape, l, (enum row_set)s);
+        }
+        c->first_slot[s][shape->n_layer + 1] = n;
+    }
+    c->heads = kvr_calloc(n, sizeof *c->heads);
+    if (c->heads == NULL)
+        return false;
+    c->n_slot = n;
+    for (int s = 0; s < N_ROW_SET; s++)
+        for (uint32_t l = 0; l <= shape->n_layer; l++)
+            for (uint32_t i = c->first_slot[s][l]; i < c->first_slot[s][l + 1];
+                 i++)
+                c->heads[i] = (struct head_rows){
+                    .layer = l,
+                    .head = i - c->first_slot[s][l],
+                    .set = (enum row_set)s,
+                    .item = set_item(shape, l, (enum row_set)s)};
+    return true;
 }
 
 enum kvr_status kvr__content_new(struct content **out, struct shape_box *box,
@@ -41,72 +116,124 @@ enum kvr_status kvr__content_new(struct content **out, struct shape_box *box,
     }
     c->box = box;
     c->level = level;
-    c->first_slot = kvr_calloc(shape->n_layer + 1, sizeof *c->first_slot);
+    kvr__shape_settle(box);
     c->arrays = kvr_calloc(shape->n_layer, sizeof *c->arrays);
-    if (c->first_slot == NULL || c->arrays == NULL)
-        goto memory;
-    for (uint32_t l = 0; l < shape->n_layer; l++)
-        c->first_slot[l + 1] = c->first_slot[l] + shape->layers[l].n_head;
-    const uint32_t n_slot = c->first_slot[shape->n_layer];
-    c->heads = kvr_calloc(n_slot, sizeof *c->heads);
-    if (c->heads == NULL)
-        goto memory;
-    c->n_slot = n_slot;
+    c->mlp = kvr_calloc(shape->n_layer, sizeof *c->mlp);
+    if (c->arrays == NULL || c->mlp == NULL || !number_slots(c)) {
+        kvr__content_free(c);
+        return kvr_no_memory(err, "a trace's heads", 0);
+    }
     *out = c;
     return KVR_OK;
-memory:
-    kvr__content_free(c);
-    return kvr_no_memory(err, "a trace's heads", 0);
 }
 
-uint32_t kvr__content_layer(const struct content *c, uint32_t slot)
+uint32_t kvr__content_row_items(const struct content *c, uint32_t slot,
+                                uint32_t row)
 {
-    uint32_t low = 0, high = c->box->shape.n_layer;
+    const struct kvr_trace_shape *shape = &c->box->shape;
+    const struct head_rows *head = &c->heads[slot];
 
-    while (high - low > 1) {
-        const uint32_t middle = low + (high - low) / 2;
-        if (c->first_slot[middle] <= slot)
-            low = middle;
-        else
-            high = middle;
+    switch (head->set) {
+    case SET_ATTENTION:
+        return kvr__row_keys(&shape->layers[head->layer], row, shape->n_token);
+    case SET_QUERY:
+    case SET_KEY:
+        return shape->layers[head->layer].key_dim;
+    case SET_VALUE:
+        return shape->layers[head->layer].value_dim;
+    default:
+        return shape->n_vocab;
     }
-    return low;
 }
 
-static const struct kvr_layer_shape *layer_of(const struct content *c,
-                                              uint32_t slot)
+uint32_t kvr__content_cols(const struct content *c, uint32_t slot)
 {
-    return &c->box->shape.layers[kvr__content_layer(c, slot)];
-}
-
-static uint32_t row_keys(const struct content *c, uint32_t slot, uint32_t row)
-{
-    return kvr__row_keys(layer_of(c, slot), row, c->box->shape.n_token);
+    switch (c->heads[slot].set) {
+    case SET_ATTENTION:
+        return kvr__tile_cols(c->box->shape.n_token);
+    case SET_LOGITS:
+        return kvr__tile_cols(c->box->shape.n_vocab);
+    default:
+        return kvr__content_row_items(c, slot, 0);
+    }
 }
 
 size_t kvr__content_row_size(const struct content *c, uint32_t slot,
                              uint32_t row)
 {
-    return row_keys(c, slot, row) * kvr__dtype_size(c->box->shape.dtype);
+    return (size_t)kvr__content_row_items(c, slot, row) * c->heads[slot].item;
 }
 
 uint8_t *kvr__content_row(struct content *c, uint32_t slot, uint32_t row)
 {
     struct head_rows *head = &c->heads[slot];
     const uint32_t t_max = c->box->shape.n_token;
-    const size_t item = kvr__dtype_size(c->box->shape.dtype);
 
     if (head->open == NULL) {
         const uint32_t last = t_max - head->n_tiled <= KVR_TILE_ROWS
                                   ? t_max - 1
                                   : head->n_tiled + KVR_TILE_ROWS - 1;
-        const uint32_t width = row_keys(c, slot, last);
-        head->open = kvr_calloc((size_t)KVR_TILE_ROWS * width, item);
+        const uint32_t width = kvr__content_row_items(c, slot, last);
+        head->open = kvr_calloc((size_t)KVR_TILE_ROWS * width, head->item);
         head->width = width;
     }
     if (head->open == NULL)
         return NULL;
-    return head->open + (row - head->n_tiled) * head->width * item;
+    return head->open +
+           (size_t)(row - head->n_tiled) * head->width * head->item;
+}
+
+bool kvr__content_widen(struct content *c, uint32_t layer, enum row_set set,
+                        uint32_t row)
+{
+    const uint32_t end = c->first_slot[set][layer + 1];
+
+    for (uint32_t s = c->first_slot[set][layer]; s < end; s++) {
+        struct head_rows *head = &c->heads[s];
+        const size_t n = (size_t)KVR_TILE_ROWS * head->width;
+        if (head->open != NULL) {
+            float *wide = kvr_calloc(n, sizeof *wide);
+            if (wide == NULL)
+                return false;
+            kvr_f16_to_f32_n(wide, (const uint16_t *)(void *)head->open, n);
+            free(head->open);
+            head->open = (uint8_t *)wide;
+        }
+        head->item = sizeof(float);
+        head->widened = true;
+        head->f16_rows = row;
+    }
+    return true;
+}
+
+uint32_t kvr__content_rows_item(const struct content *c)
+{
+    for (uint32_t s = 0; s < c->n_slot; s++)
+        if (c->heads[s].item != sizeof(float))
+            return sizeof(uint16_t);
+    return sizeof(float);
+}
+
+enum kvr_status kvr__content_mlp(struct content *c, uint32_t layer,
+                                 uint32_t n_ff, struct kvr_error *err)
+{
+    struct mlp_data *m = &c->mlp[layer];
+
+    if (n_ff == 0 || n_ff > SHAPE_MAX_FF || (m->n_ff != 0 && m->n_ff != n_ff))
+        return kvr_fail(err, KVR_ERR_INPUT,
+                        "layer %u: an MLP of %u neurons: expected %u",
+                        c->box->shape.layers[layer].layer, n_ff, m->n_ff);
+    if (m->n_ff != 0)
+        return KVR_OK;
+    m->mass = kvr_calloc(n_ff, sizeof *m->mass);
+    m->open_mass = kvr_calloc(n_ff, sizeof *m->open_mass);
+    m->active = kvr_calloc(n_ff, sizeof *m->active);
+    m->open_active = kvr_calloc(n_ff, sizeof *m->open_active);
+    if (m->mass == NULL || m->open_mass == NULL || m->active == NULL ||
+        m->open_active == NULL)
+        return kvr_no_memory(err, "an MLP's sums", n_ff * 24u);
+    m->n_ff = n_ff;
+    return KVR_OK;
 }
 
 enum kvr_status kvr__content_add_tile(struct content *c,
@@ -140,7 +267,9 @@ uint32_t kvr__content_n_col(const struct content *c, uint32_t slot,
     const uint32_t end = row_tile * KVR_TILE_ROWS + KVR_TILE_ROWS;
     const uint32_t last = (end < t_max ? end : t_max) - 1;
 
-    return (row_keys(c, slot, last) - 1) / kvr__tile_cols(t_max) + 1;
+    return (kvr__content_row_items(c, slot, last) - 1) /
+               kvr__content_cols(c, slot) +
+           1;
 }
 
 enum kvr_status kvr__content_pack(const struct content *c, uint32_t slot,
@@ -149,8 +278,8 @@ enum kvr_status kvr__content_pack(const struct content *c, uint32_t slot,
                                   size_t *n_packed, struct kvr_error *err)
 {
     const struct head_rows *head = &c->heads[slot];
-    const size_t item = kvr__dtype_size(c->box->shape.dtype);
-    const uint32_t cols = kvr__tile_cols(c->box->shape.n_token);
+    const size_t item = head->item;
+    const uint32_t cols = kvr__content_cols(c, slot);
     const size_t n = (size_t)KVR_TILE_ROWS * cols;
     uint8_t *plain = kvr__codec_buffer(codec, 0, n * item);
 
@@ -158,7 +287,8 @@ enum kvr_status kvr__content_pack(const struct content *c, uint32_t slot,
         return kvr_no_memory(err, "a tile", n * item);
     memset(plain, 0, n * item);
     for (uint32_t r = 0; r < n_row - head->n_tiled; r++) {
-        const uint32_t keys = row_keys(c, slot, head->n_tiled + r);
+        const uint32_t keys =
+            kvr__content_row_items(c, slot, head->n_tiled + r);
         const uint32_t first = col * cols;
         if (keys <= first)
             continue;
@@ -174,7 +304,7 @@ uint64_t kvr__content_tile_hash(const struct content *c, uint32_t slot,
                                 uint32_t n_row)
 {
     const struct head_rows *head = &c->heads[slot];
-    const size_t item = kvr__dtype_size(c->box->shape.dtype);
+    const size_t item = head->item;
     uint64_t rows[KVR_TILE_ROWS];
     const uint32_t n = n_row - head->n_tiled;
 

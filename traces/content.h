@@ -7,18 +7,35 @@
 #include "codec.h"
 #include "shape.h"
 
+/* Datasets that come in rows, one per token and head. Slots, one per head of
+ * a dataset, are numbered in this order, then by layer, then by head. */
+enum row_set {
+    SET_ATTENTION,
+    SET_QUERY,
+    SET_KEY,
+    SET_VALUE,
+    SET_LOGITS, /* of the whole trace: "layer" n_layer, one head */
+    N_ROW_SET,
+};
+
 /* A closed tile in the journal: rows 64*row_tile.., columns cols*col... */
 struct stored_tile {
-    uint32_t slot; /* of the head: layers, then heads */
+    uint32_t slot;
     uint32_t row_tile, col;
+    uint32_t item;   /* bytes of a number */
     uint32_t size;   /* bytes */
     uint64_t offset; /* in the journal */
     uint64_t hash;   /* of the tile's rows (FORMAT.md); the same in all col */
 };
 
 /* Rows of one head. Rows below n_tiled are in stored tiles, those from
- * n_tiled to n_row in `open`, row by row, `width` keys each. */
+ * n_tiled to n_row in `open`, row by row, `width` numbers each. */
 struct head_rows {
+    uint32_t layer, head;
+    enum row_set set;
+    uint32_t item;     /* bytes of a number */
+    uint32_t f16_rows; /* rounded to f16 before it became f32; */
+    bool widened;      /* which it did */
     uint32_t n_row, n_tiled;
     uint32_t next_col; /* of a tile that a journal is giving back */
     uint32_t width;
@@ -30,6 +47,14 @@ struct array_data {
     uint32_t rows;    /* 0: absent */
     uint32_t n_token; /* given */
     uint32_t capacity;
+};
+
+/* Sums over the committed tokens, and those of the tokens given since. */
+struct mlp_data {
+    uint32_t n_ff; /* 0: absent */
+    uint32_t n_token;
+    double *mass, *open_mass;       /* [n_ff] */
+    uint32_t *active, *open_active; /* [n_ff] */
 };
 
 struct token_data {
@@ -48,11 +73,12 @@ struct content {
     int level;       /* deflate level; 0: tiles are stored as they are */
     uint32_t n_step; /* committed */
     uint32_t n_slot;
-    uint32_t *first_slot;    /* [n_layer + 1] */
-    struct head_rows *heads; /* [n_slot] */
+    uint32_t *first_slot[N_ROW_SET]; /* [n_layer + 2]: of a layer's dataset */
+    struct head_rows *heads;         /* [n_slot] */
     struct stored_tile *tiles;
     size_t n_tile, cap_tile;
     struct array_data (*arrays)[KVR_N_ARRAY]; /* [n_layer] */
+    struct mlp_data *mlp;                     /* [n_layer] */
     struct token_data tokens;
 };
 
@@ -61,8 +87,25 @@ enum kvr_status kvr__content_new(struct content **out, struct shape_box *box,
                                  int level, struct kvr_error *err);
 void kvr__content_free(struct content *content);
 
-/* Layer of a slot. */
-uint32_t kvr__content_layer(const struct content *content, uint32_t slot);
+/* Heads that a dataset of a layer has; 0: it is not stored. */
+uint32_t kvr__set_heads(const struct kvr_trace_shape *shape, uint32_t layer,
+                        enum row_set set);
+/* Numbers in a row of a slot; chunk columns; as kvr__row_keys. */
+uint32_t kvr__content_row_items(const struct content *content, uint32_t slot,
+                                uint32_t row);
+uint32_t kvr__content_cols(const struct content *content, uint32_t slot);
+const char *kvr__set_name(enum row_set set);
+
+/* From row `row` on the dataset is f32: open rows are widened. False: no
+ * memory. */
+bool kvr__content_widen(struct content *content, uint32_t layer,
+                        enum row_set set, uint32_t row);
+/* Bytes that a journal's record of open rows is shuffled by. */
+uint32_t kvr__content_rows_item(const struct content *content);
+
+/* Arrays for n_ff neurons; refuses another number than before. */
+enum kvr_status kvr__content_mlp(struct content *content, uint32_t layer,
+                                 uint32_t n_ff, struct kvr_error *err);
 
 /* Place of row `row` (n_tiled <= row < n_tiled + 64) in the head's open tile,
  * allocated where needed. NULL: no memory. */
@@ -103,7 +146,7 @@ enum kvr_status kvr__content_token(struct content *content, int32_t id,
                                    float logprob, uint8_t class_of,
                                    struct kvr_error *err);
 
-/* Sorts the tiles into file order: slot, row_tile, col. */
+/* Sorts the tiles into the order of slot, row_tile, col. */
 void kvr__content_sort(struct content *content);
 
 /* Writes the finished file from the committed steps; `fd` is the journal's.

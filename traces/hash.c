@@ -4,6 +4,8 @@
  * SPDX-License-Identifier: GPL-3.0-or-later */
 #include "hash.h"
 
+#include "kvr_memory.h"
+
 #include <stdlib.h>
 
 enum kvr_status kvr__hash_shape(struct kvr_hash *hash,
@@ -30,6 +32,37 @@ void kvr__hash_array(struct kvr_hash *hash, uint32_t rows, uint32_t n_token,
     kvr_hash_add(hash, size, sizeof size);
     for (uint32_t r = 0; r < rows; r++)
         kvr_hash_add(hash, data + r * stride, n_token * sizeof *data);
+}
+
+void kvr__hash_rows_head(struct kvr_hash *hash, uint32_t layer, uint32_t set,
+                         uint32_t heads, uint32_t width, uint32_t item)
+{
+    const uint32_t head[5] = {layer, set, heads, width, item};
+
+    kvr_hash_add(hash, head, sizeof head);
+}
+
+enum kvr_status kvr__hash_mlp(struct kvr_hash *hash, uint32_t layer,
+                              uint32_t n_ff, const double *sums,
+                              const float *mass, const uint32_t *active,
+                              struct kvr_error *err)
+{
+    const uint32_t head[2] = {layer, n_ff};
+    float *narrow = NULL;
+
+    if (mass == NULL) {
+        narrow = kvr_calloc(n_ff, sizeof *narrow);
+        if (narrow == NULL)
+            return kvr_no_memory(err, "a hash", n_ff * sizeof *narrow);
+        for (uint32_t i = 0; i < n_ff; i++)
+            narrow[i] = (float)sums[i];
+        mass = narrow;
+    }
+    kvr_hash_add(hash, head, sizeof head);
+    kvr_hash_add(hash, mass, n_ff * sizeof *mass);
+    kvr_hash_add(hash, active, n_ff * sizeof *active);
+    free(narrow);
+    return KVR_OK;
 }
 
 void kvr__hash_tokens(struct kvr_hash *hash, uint32_t n,

@@ -12,8 +12,9 @@
 enum {
     JOURNAL_MAGIC = 0x4a52564b, /* "KVRJ" */
     JOURNAL_MAJOR = 1,
-    JOURNAL_MINOR = 0,
-    JOURNAL_RECORD = 64, /* bytes before a payload */
+    JOURNAL_MINOR = 1,
+    JOURNAL_RECORD = 64,    /* bytes before a payload */
+    JOURNAL_SET_SHIFT = 16, /* of the dataset, above a tile's head */
 };
 
 /* Meaning of a, b, c, d and of the payload: JOURNAL.md. */
@@ -24,6 +25,8 @@ enum journal_type {
     JOURNAL_ARRAY,
     JOURNAL_TOKENS,
     JOURNAL_COMMIT,
+    JOURNAL_WIDEN,
+    JOURNAL_MLP,
 };
 
 struct journal_record {

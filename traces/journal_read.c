@@ -101,10 +101,13 @@ static bool apply_tile(struct content *c, const struct journal_record *r,
                        uint64_t at, struct kvr_error *err)
 {
     const struct kvr_trace_shape *shape = &c->box->shape;
+    const uint32_t set = r->b >> JOURNAL_SET_SHIFT;
+    const uint32_t number = r->b & ((1u << JOURNAL_SET_SHIFT) - 1);
 
-    if (r->a >= shape->n_layer || r->b >= shape->layers[r->a].n_head)
+    if (r->a > shape->n_layer || set >= N_ROW_SET ||
+        number >= kvr__set_heads(shape, r->a, (enum row_set)set))
         return false;
-    const uint32_t slot = c->first_slot[r->a] + r->b;
+    const uint32_t slot = c->first_slot[set][r->a] + number;
     struct head_rows *head = &c->heads[slot];
     if (r->c != head->n_tiled / KVR_TILE_ROWS || r->d != head->next_col ||
         shape->n_token - head->n_tiled < KVR_TILE_ROWS || r->size == 0 ||
@@ -113,6 +116,7 @@ static bool apply_tile(struct content *c, const struct journal_record *r,
     const struct stored_tile tile = {.slot = slot,
                                      .row_tile = r->c,
                                      .col = r->d,
+                                     .item = head->item,
                                      .size = (uint32_t)r->size,
                                      .offset = at + sizeof *r,
                                      .hash = r->extra};
@@ -147,7 +151,7 @@ static bool apply_rows(struct kvr_journal *j, struct content *c,
                        const struct journal_record *r)
 {
     const uint64_t size = rows_size(c, r->a, r->b);
-    const size_t item = kvr__dtype_size(c->box->shape.dtype);
+    const size_t item = kvr__content_rows_item(c);
     bool ok = false;
 
     /* deflate's best is 1032 to 1: no larger claim sizes a buffer */
@@ -194,6 +198,39 @@ static bool apply_array(struct kvr_journal *j, struct content *c,
     return true;
 }
 
+static bool apply_widen(struct content *c, const struct journal_record *r)
+{
+    if (r->a >= c->box->shape.n_layer || r->b < SET_QUERY || r->b > SET_VALUE)
+        return false;
+    const uint32_t slot = c->first_slot[r->b][r->a];
+    return slot < c->first_slot[r->b][r->a + 1] &&
+           c->heads[slot].item == sizeof(uint16_t) &&
+           r->c <= c->box->shape.n_token &&
+           kvr__content_widen(c, r->a, (enum row_set)r->b, r->c);
+}
+
+static bool apply_mlp(struct kvr_journal *j, struct content *c,
+                      const struct journal_record *r, struct kvr_error *err)
+{
+    struct cursor in = {.at = j->payload, .left = r->size};
+
+    if (r->a >= c->box->shape.n_layer || r->size != r->d * (uint64_t)8 ||
+        kvr__content_mlp(c, r->a, r->d, err) != KVR_OK)
+        return false;
+    struct mlp_data *m = &c->mlp[r->a];
+    if (r->b != m->n_token || r->c > c->box->shape.n_token - r->b)
+        return false;
+    for (uint32_t i = 0; i < r->d; i++) {
+        float mass;
+        memcpy(&mass, kvr__take(&in, sizeof mass), sizeof mass);
+        m->mass[i] += (double)mass;
+    }
+    for (uint32_t i = 0; i < r->d; i++)
+        m->active[i] += kvr__take_u32(&in);
+    m->n_token += r->c;
+    return true;
+}
+
 static bool apply_tokens(struct kvr_journal *j, struct content *c,
                          const struct journal_record *r, struct kvr_error *err)
 {
@@ -234,6 +271,8 @@ static bool apply_commit(struct content *c, const struct journal_record *r)
         for (int a = 0; a < KVR_N_ARRAY; a++)
             if (c->arrays[l][a].rows != 0 && c->arrays[l][a].n_token != r->a)
                 return false;
+        if (c->mlp[l].n_ff != 0 && c->mlp[l].n_token != r->a)
+            return false;
     }
     if (c->tokens.n != 0 && c->tokens.n != r->a)
         return false;
@@ -259,6 +298,10 @@ static bool apply(struct kvr_journal *j, struct content *c,
         return apply_tokens(j, c, r, err);
     case JOURNAL_COMMIT:
         return apply_commit(c, r);
+    case JOURNAL_WIDEN:
+        return apply_widen(c, r);
+    case JOURNAL_MLP:
+        return apply_mlp(j, c, r, err);
     }
     return false;
 }

@@ -42,6 +42,20 @@ enum kvr_token_class {
     KVR_TOKEN_DIGIT,       /* only digits and white space */
 };
 
+/* Vectors that a layer may hold beside its attention or instead of it: of
+ * query heads, KV heads, KV heads; after the rotary embedding. */
+enum kvr_vector { KVR_QUERY, KVR_KEY, KVR_VALUE, KVR_N_VECTOR };
+
+/* What a layer holds, bits of `stores`: attention, or query and key (rows are
+ * recomputed from them), or all of them. A layer that reads another's cache
+ * has no key of its own. */
+enum {
+    KVR_STORES_ATTENTION = 1,
+    KVR_STORES_QUERY = 2,
+    KVR_STORES_KEY = 4,
+    KVR_STORES_VALUE = 8,
+};
+
 /* One stored layer. span: keys a row may see (window: positions
  * t-span+1..t; chunk: positions of its own block of span), 0 for causal. */
 struct kvr_layer_shape {
@@ -50,10 +64,16 @@ struct kvr_layer_shape {
     uint32_t key_dim, value_dim; /* 0: unknown */
     enum kvr_mask mask;
     uint32_t span;
-    double scale, softcap;      /* of the logits; softcap 0: none */
-    int32_t kv_source;          /* layer whose cache it reads; -1: its own */
+    double scale, softcap; /* of the logits; softcap 0: none */
+    int32_t kv_source;     /* layer whose cache it reads; -1: its own */
+    uint32_t stores;       /* KVR_STORES_*; for a writer 0: attention */
+    /* As asked for; a writer stores one as f32 that f16 does not hold. */
+    enum kvr_dtype vector_dtype[KVR_N_VECTOR];
     const uint32_t *head_index; /* [n_head] query heads in the model */
 };
+
+/* Name of a dataset, e.g. "query". */
+const char *kvr_vector_name(enum kvr_vector vector);
 
 /* What a trace is, without its rows. Strings may be NULL where unknown. The
  * reader owns what it hands out; the writer copies what it is given. */
@@ -62,9 +82,10 @@ struct kvr_trace_shape {
     uint32_t n_head, n_kv_head; /* of the model */
     uint32_t n_token;     /* T; for a writer: T_max, the most that will come */
     uint32_t prompt_len;  /* P */
-    enum kvr_dtype dtype; /* of attention */
+    enum kvr_dtype dtype; /* of attention; f32 where no layer stores it */
     enum kvr_source source;
-    uint32_t round_bits;                  /* f16 mantissa bits kept; 0: all */
+    uint32_t n_vocab;    /* columns of /tokens/logits; 0: none */
+    uint32_t round_bits; /* f16 mantissa bits kept; 0: all */
     const struct kvr_layer_shape *layers; /* [n_layer] */
     const char *cache;                    /* "full", or the policy in force */
     const char *writer;  /* program and version; NULL: not recorded */
@@ -84,8 +105,11 @@ struct kvr_trace_facts {
     uint32_t version[2];      /* format_version */
     bool complete;            /* false: a journal whose capture did not end */
     char hash[KVR_HASH_TEXT]; /* stored content hash; "" for a journal */
-    bool has_attention, has_tokens;
-    uint64_t stored_bytes; /* bytes of the rows as stored */
+    bool has_attention;       /* stored in every layer */
+    bool has_rows;            /* every layer has attention, or query and key */
+    bool recomputed;          /* a layer's rows come from query and key */
+    bool has_tokens;
+    uint64_t stored_bytes; /* of rows, vectors and logits, compressed */
 };
 
 /* Opens a finished trace. Everything is checked against everything else and
@@ -110,16 +134,45 @@ void kvr_trace_scratch_free(struct kvr_trace_scratch *scratch);
 /* Rows first..first+n-1 of stored head `head` (index within the layer) of
  * stored layer `layer` into out[r * stride + key], r = 0..n-1. Keys above the
  * row's own index and up to `stride` are set to 0. stride >= T. Values are as
- * stored (f16 widened exactly; f32 rounded to multiples of 2^-30). Thread-safe
- * with one scratch per thread. Cheapest when first is a multiple of
- * KVR_TILE_ROWS and n at most that. A non-finite or negative weight is
- * KVR_ERR_INPUT naming layer, head, row and key. */
+ * stored (f16 widened exactly; f32 rounded to multiples of 2^-30). Where the
+ * layer has no attention they are computed from query and key, a block of
+ * KVR_TILE_ROWS at a time, and rounded to multiples of 2^-30; the same bits
+ * however they are asked for. Thread-safe with one scratch per thread. Cheapest
+ * when first is a multiple of KVR_TILE_ROWS, n at most that, and a head's
+ * rows, and the heads of a group, follow each other. A non-finite or negative
+ * weight is KVR_ERR_INPUT naming layer, head, row and key. */
 enum kvr_status kvr_trace_read_rows(const struct kvr_trace *trace,
                                     uint32_t layer, uint32_t head,
                                     uint32_t first, uint32_t n, float *out,
                                     size_t stride,
                                     struct kvr_trace_scratch *scratch,
                                     struct kvr_error *err) KVR_MUST_CHECK;
+
+/* Vectors of tokens first..first+n-1 of stored head `head` (a query head of
+ * KVR_QUERY, else a KV head): out[r * dim + i], dim the layer's key_dim or
+ * value_dim. KVR_ERR_INPUT where the layer does not store them. */
+enum kvr_status kvr_trace_read_vectors(const struct kvr_trace *trace,
+                                       uint32_t layer, enum kvr_vector vector,
+                                       uint32_t head, uint32_t first,
+                                       uint32_t n, float *out,
+                                       struct kvr_trace_scratch *scratch,
+                                       struct kvr_error *err) KVR_MUST_CHECK;
+
+/* Logits after tokens first..first+n-1: out[r * n_vocab + id]. */
+enum kvr_status kvr_trace_read_logits(const struct kvr_trace *trace,
+                                      uint32_t first, uint32_t n, float *out,
+                                      struct kvr_trace_scratch *scratch,
+                                      struct kvr_error *err) KVR_MUST_CHECK;
+
+/* What the layer's MLP did, per neuron: sums over all tokens of the magnitude
+ * of the down projection's input, and the tokens where that was not 0. */
+struct kvr_trace_mlp {
+    uint32_t n_ff;          /* 0: the layer has none */
+    const float *mass;      /* [n_ff] borrowed until close, or NULL */
+    const uint32_t *active; /* [n_ff] the same */
+};
+struct kvr_trace_mlp kvr_trace_mlp(const struct kvr_trace *trace,
+                                   uint32_t layer);
 
 /* Per-row and per-token arrays of a layer, f32. rows x T, row-major;
  * rows is n_head for LSE, ROW_MASS, SINK_MASS and n_head or n_kv_head for the
@@ -186,6 +239,28 @@ enum kvr_status kvr_writer_rows(struct kvr_writer *writer, uint32_t layer,
                                 const float *in, size_t stride,
                                 struct kvr_error *err) KVR_MUST_CHECK;
 
+/* Vectors of tokens first..first+n-1, all heads of one kind of a layer that
+ * `stores` it: in[r * stride + head * dim + i]. In order, no gaps. A vector
+ * that is not finite is refused. One that f16 does not hold (FORMAT.md) makes
+ * the whole dataset f32 from here on; rows given before stay as rounded, and
+ * the file says how many those are. */
+enum kvr_status kvr_writer_vectors(struct kvr_writer *writer, uint32_t layer,
+                                   enum kvr_vector vector, uint32_t first,
+                                   uint32_t n, const float *in, size_t stride,
+                                   struct kvr_error *err);
+
+/* Inputs of the down projection of tokens first..first+n-1:
+ * in[r * n_ff + i]. In order; a layer that has any has all. */
+enum kvr_status kvr_writer_mlp(struct kvr_writer *writer, uint32_t layer,
+                               uint32_t n_ff, uint32_t first, uint32_t n,
+                               const float *in, struct kvr_error *err);
+
+/* Logits after token `first`..: in[r * n_vocab + id]. Only for a writer whose
+ * shape has n_vocab. */
+enum kvr_status kvr_writer_logits(struct kvr_writer *writer, uint32_t first,
+                                  uint32_t n, const float *in,
+                                  struct kvr_error *err);
+
 /* Values of one array for tokens first..first+n-1: in[row * stride + token].
  * rows as kvr_trace_array says; the first call fixes it. In order, no gaps. */
 enum kvr_status kvr_writer_array(struct kvr_writer *writer, uint32_t layer,
@@ -225,8 +300,8 @@ void kvr_writer_abandon(struct kvr_writer *writer);
 enum { KVR_TIME_TEXT = 24 };
 void kvr_trace_time(char out[KVR_TIME_TEXT]);
 
-/* Bytes on disk that a trace of this shape will take: raw is the square as
- * stored without compression, expected assumes the usual ratio. */
+/* Bytes on disk that a trace of this shape will take: raw is what it stores
+ * without compression, expected assumes the usual ratios. */
 void kvr_trace_estimate(uint64_t *raw, uint64_t *expected,
                         const struct kvr_trace_shape *shape);
 

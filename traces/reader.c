@@ -1,7 +1,5 @@
-/* reader.c -- opening a trace, and its rows.
- *
- * A chunk is read with pread and inflated once; rows come out of the planes
- * of its shuffled bytes, only the keys at or below the diagonal.
+/* reader.c -- opening a trace, and its rows: stored ones widened and judged,
+ * others made from query and key.
  * SPDX-License-Identifier: GPL-3.0-or-later */
 #include "reader.h"
 
@@ -18,6 +16,57 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* Whose keys each layer has, and what can be read. */
+static void settle(struct kvr_trace *trace)
+{
+    const struct kvr_trace_shape *shape = &trace->box->shape;
+    struct kvr_trace_facts *facts = &trace->facts;
+
+    facts->has_attention = facts->has_rows = true;
+    for (uint32_t l = 0; l < shape->n_layer; l++) {
+        const struct kvr_layer_shape *y = &shape->layers[l];
+        uint32_t from = shape->n_layer;
+        if (trace->sets[l][SET_KEY].present)
+            from = l;
+        for (uint32_t k = 0;
+             from == shape->n_layer && y->kv_source >= 0 && k < shape->n_layer;
+             k++)
+            if (shape->layers[k].layer == (uint32_t)y->kv_source &&
+                shape->layers[k].key_dim == y->key_dim &&
+                shape->layers[k].n_kv_head == y->n_kv_head &&
+                trace->sets[k][SET_KEY].present)
+                from = k;
+        trace->key_layer[l] = from;
+        if (kvr__has_pair(trace, l))
+            kvr__blas_alone();
+        if (trace->sets[l][SET_ATTENTION].present)
+            continue;
+        facts->has_attention = false;
+        if (kvr__has_pair(trace, l))
+            facts->recomputed = true;
+        else
+            facts->has_rows = false;
+    }
+}
+
+static enum kvr_status load_layer(struct kvr_trace *trace, hid_t file,
+                                  uint32_t layer, struct kvr_error *err)
+{
+    const hid_t group = kvr__open_layer(trace, file, layer, err);
+    enum kvr_status status = KVR_OK;
+
+    if (group < 0)
+        return KVR_ERR_INPUT;
+    for (int set = SET_ATTENTION; status == KVR_OK && set <= SET_VALUE; set++)
+        status = kvr__load_rows(trace, group, layer, (enum row_set)set, err);
+    if (status == KVR_OK)
+        status = kvr__load_arrays(trace, group, layer, err);
+    if (status == KVR_OK)
+        status = kvr__load_mlp(trace, group, layer, err);
+    H5Gclose(group);
+    return status;
+}
+
 static enum kvr_status load(struct kvr_trace *trace, hid_t file,
                             struct kvr_error *err)
 {
@@ -26,25 +75,18 @@ static enum kvr_status load(struct kvr_trace *trace, hid_t file,
     if (status != KVR_OK)
         return status;
     const uint32_t n_layer = trace->box->shape.n_layer;
-    trace->attention = kvr_calloc(n_layer, sizeof *trace->attention);
+    trace->sets = kvr_calloc(n_layer + 1, sizeof *trace->sets);
     trace->arrays = kvr_calloc(n_layer, sizeof *trace->arrays);
-    if (trace->attention == NULL || trace->arrays == NULL)
+    trace->mlp = kvr_calloc(n_layer, sizeof *trace->mlp);
+    trace->key_layer = kvr_calloc(n_layer, sizeof *trace->key_layer);
+    if (trace->sets == NULL || trace->arrays == NULL || trace->mlp == NULL ||
+        trace->key_layer == NULL)
         return kvr_no_memory(err, "layers", n_layer * sizeof *trace->arrays);
-    for (uint32_t l = 0; status == KVR_OK && l < n_layer; l++) {
-        const hid_t group = kvr__open_layer(trace, file, l, err);
-        if (group < 0)
-            return KVR_ERR_INPUT;
-        status = kvr__load_attention(trace, group, l, err);
-        if (status == KVR_OK)
-            status = kvr__load_arrays(trace, group, l, err);
-        H5Gclose(group);
-    }
+    for (uint32_t l = 0; status == KVR_OK && l < n_layer; l++)
+        status = load_layer(trace, file, l, err);
     if (status == KVR_OK)
         status = kvr__load_tokens(trace, file, err);
-    trace->facts.has_attention = true;
-    for (uint32_t l = 0; l < n_layer; l++)
-        if (!trace->attention[l].present)
-            trace->facts.has_attention = false;
+    settle(trace);
     return status;
 }
 
@@ -117,14 +159,21 @@ void kvr_trace_close(struct kvr_trace *trace)
     if (trace == NULL)
         return;
     const uint32_t n = trace->box != NULL ? trace->box->shape.n_layer : 0;
+    for (uint32_t l = 0; trace->sets != NULL && l <= n; l++)
+        for (int s = 0; s < N_ROW_SET; s++)
+            free(trace->sets[l][s].places);
     for (uint32_t l = 0; l < n; l++) {
-        if (trace->attention != NULL)
-            free(trace->attention[l].places);
         for (int a = 0; trace->arrays != NULL && a < KVR_N_ARRAY; a++)
             free(trace->arrays[l][a].data);
+        if (trace->mlp != NULL) {
+            free(trace->mlp[l].mass);
+            free(trace->mlp[l].active);
+        }
     }
-    free(trace->attention);
+    free(trace->sets);
     free(trace->arrays);
+    free(trace->mlp);
+    free(trace->key_layer);
     free((void *)(uintptr_t)trace->tokens.id);
     free((void *)(uintptr_t)trace->tokens.text);
     free((void *)(uintptr_t)trace->tokens.text_offset);
@@ -182,178 +231,24 @@ void kvr_trace_scratch_free(struct kvr_trace_scratch *scratch)
     if (scratch == NULL)
         return;
     kvr__codec_free(scratch->codec);
+    for (int i = 0; i < SCRATCH_MOST_KEYS; i++)
+        free(scratch->keys[i].data);
+    free(scratch->query);
+    free(scratch->block);
     free(scratch);
 }
 
-enum { IN_FILE, INFLATED, STORED_ROWS }; /* buffers of the scratch's codec */
-
-static enum kvr_status read_place(const uint8_t **data,
-                                  const struct kvr_trace *trace, int slot,
-                                  uint64_t offset, size_t size,
-                                  struct kvr_trace_scratch *scratch,
-                                  struct kvr_error *err)
+struct kvr_trace_mlp kvr_trace_mlp(const struct kvr_trace *trace,
+                                   uint32_t layer)
 {
-    uint8_t *buffer = kvr__codec_buffer(scratch->codec, slot, size);
-
-    if (buffer == NULL)
-        return kvr_no_memory(err, "a chunk", size);
-    if (!kvr__pread_all(trace->fd, buffer, size, offset))
-        return kvr_fail(err, KVR_ERR_IO,
-                        "%s: %zu bytes at %llu cannot be read: %s", trace->path,
-                        size, (unsigned long long)offset,
-                        errno != 0 ? strerror(errno) : "the file ends before");
-    *data = buffer;
-    return KVR_OK;
+    if (layer >= trace->box->shape.n_layer)
+        return (struct kvr_trace_mlp){0};
+    return (struct kvr_trace_mlp){.n_ff = trace->mlp[layer].n_ff,
+                                  .mass = trace->mlp[layer].mass,
+                                  .active = trace->mlp[layer].active};
 }
 
-/* Brings a chunk into the scratch, still shuffled. */
-static enum kvr_status load_chunk(const struct kvr_trace *trace, uint32_t layer,
-                                  size_t chunk,
-                                  struct kvr_trace_scratch *scratch,
-                                  struct kvr_error *err)
-{
-    const struct attention *a = &trace->attention[layer];
-    const struct chunk_place *place = &a->places[chunk];
-    const size_t n = (size_t)a->chunk[0] * a->chunk[1] * a->chunk[2] *
-                     kvr__dtype_size(trace->box->shape.dtype);
-    const bool deflated = a->deflated && (place->skipped & a->deflate_bit) == 0;
-    const uint8_t *packed = NULL;
-
-    if (scratch->valid && scratch->layer == layer && scratch->chunk == chunk)
-        return KVR_OK;
-    scratch->valid = false;
-    const enum kvr_status status = read_place(
-        &packed, trace, IN_FILE, place->offset, place->size, scratch, err);
-    if (status != KVR_OK)
-        return status;
-    uint8_t *plain = kvr__codec_buffer(scratch->codec, INFLATED, n);
-    if (plain == NULL)
-        return kvr_no_memory(err, "a chunk", n);
-    bool ok = deflated || place->size == n;
-    if (deflated)
-        ok = kvr__codec_inflate(scratch->codec, plain, n, packed, place->size);
-    else if (ok)
-        memcpy(plain, packed, n);
-    if (!ok)
-        return kvr_fail(err, KVR_ERR_INPUT,
-                        "%s: layer %u: the chunk of %u bytes at %llu is "
-                        "damaged: it does not give %zu bytes",
-                        trace->path, trace->box->layers[layer].layer,
-                        place->size, (unsigned long long)place->offset, n);
-    scratch->plain = plain;
-    scratch->plain_shuffled =
-        a->shuffled && (place->skipped & a->shuffle_bit) == 0;
-    scratch->layer = layer;
-    scratch->chunk = chunk;
-    scratch->valid = true;
-    return KVR_OK;
-}
-
-static enum kvr_status read_contiguous(const struct kvr_trace *trace,
-                                       const struct stored_rows *want,
-                                       struct kvr_error *err)
-{
-    const uint32_t t = trace->box->shape.n_token;
-    const uint64_t item = kvr__dtype_size(trace->box->shape.dtype);
-    const uint32_t keys =
-        kvr__row_keys(&trace->box->layers[want->layer], want->first, t);
-    const uint64_t offset = trace->attention[want->layer].places[0].offset +
-                            ((uint64_t)want->head * t + want->first) * t * item;
-
-    if (kvr__pread_all(trace->fd, want->out, keys * item, offset))
-        return KVR_OK;
-    return kvr_fail(
-        err, KVR_ERR_IO, "%s: layer %u head %u row %u cannot be read: %s",
-        trace->path, trace->box->layers[want->layer].layer, want->head,
-        want->first, errno != 0 ? strerror(errno) : "the file ends before");
-}
-
-/* Keys first_key.. of the rows in one chunk, as far as they are used. */
-static void take_rows(const struct kvr_trace *trace,
-                      const struct stored_rows *want, uint32_t first_key,
-                      const struct kvr_trace_scratch *scratch)
-{
-    const struct attention *a = &trace->attention[want->layer];
-    const struct kvr_layer_shape *y = &trace->box->layers[want->layer];
-    const size_t item = kvr__dtype_size(trace->box->shape.dtype);
-    const size_t n_item = (size_t)a->chunk[0] * a->chunk[1] * a->chunk[2];
-
-    for (uint32_t r = 0; r < want->n; r++) {
-        const uint32_t row = want->first + r;
-        const uint32_t keys = kvr__row_keys(y, row, trace->box->shape.n_token);
-        uint8_t *to = want->out + (r * want->stride + first_key) * item;
-        if (keys <= first_key)
-            continue;
-        const uint32_t count =
-            keys - first_key < a->chunk[2] ? keys - first_key : a->chunk[2];
-        const size_t from = ((size_t)(want->head % a->chunk[0]) * a->chunk[1] +
-                             row % a->chunk[1]) *
-                            a->chunk[2];
-        if (scratch == NULL)
-            memset(to, 0, count * item);
-        else if (scratch->plain_shuffled)
-            kvr__unshuffle_part(to, scratch->plain, n_item, from, count, item);
-        else
-            memcpy(to, scratch->plain + from * item, count * item);
-    }
-}
-
-/* Rows of one row of chunks, chunk by chunk. */
-static enum kvr_status read_line(const struct kvr_trace *trace,
-                                 const struct stored_rows *want,
-                                 struct kvr_trace_scratch *scratch,
-                                 struct kvr_error *err)
-{
-    const struct attention *a = &trace->attention[want->layer];
-    const size_t line = ((size_t)(want->head / a->chunk[0]) * a->grid[1] +
-                         want->first / a->chunk[1]) *
-                        a->grid[2];
-    const uint32_t most =
-        kvr__row_keys(&trace->box->layers[want->layer],
-                      want->first + want->n - 1, trace->box->shape.n_token);
-
-    for (uint32_t col = 0; col < a->grid[2]; col++) {
-        const uint64_t first_key = (uint64_t)col * a->chunk[2];
-        if (first_key >= most)
-            break;
-        if (a->places[line + col].size == 0) {
-            take_rows(trace, want, (uint32_t)first_key, NULL);
-            continue;
-        }
-        const enum kvr_status status =
-            load_chunk(trace, want->layer, line + col, scratch, err);
-        if (status != KVR_OK)
-            return status;
-        take_rows(trace, want, (uint32_t)first_key, scratch);
-    }
-    return KVR_OK;
-}
-
-enum kvr_status kvr__read_stored(const struct kvr_trace *trace,
-                                 const struct stored_rows *want,
-                                 struct kvr_trace_scratch *scratch,
-                                 struct kvr_error *err)
-{
-    const struct attention *a = &trace->attention[want->layer];
-    const size_t item = kvr__dtype_size(trace->box->shape.dtype);
-    enum kvr_status status = KVR_OK;
-
-    for (uint32_t done = 0; status == KVR_OK && done < want->n;) {
-        struct stored_rows part = *want;
-        part.first = want->first + done;
-        part.out = want->out + done * want->stride * item;
-        part.n = 1;
-        if (a->chunked) {
-            const uint32_t left = a->chunk[1] - part.first % a->chunk[1];
-            part.n = want->n - done < left ? want->n - done : left;
-            status = read_line(trace, &part, scratch, err);
-        } else {
-            status = read_contiguous(trace, &part, err);
-        }
-        done += part.n;
-    }
-    return status;
-}
+enum { ROWS_BUFFER = 2 }; /* of the scratch's codec */
 
 /* Negative, infinite or NaN: from the bits; -0 is a plain 0. */
 static bool bad_f16(const uint16_t *half, uint32_t n)
@@ -372,17 +267,6 @@ static bool bad_f32(const float *value, uint32_t n)
     for (uint32_t i = 0; i < n; i++)
         bad |= !(value[i] >= 0 && value[i] <= 3e38f);
     return bad != 0;
-}
-
-/* To multiples of 2^-30, so that sums in doubles are exact. Adding and taking
- * away 2^23 rounds to even; from 2^23 on a float is whole already. */
-static void round_f32(float *value, uint32_t n)
-{
-    for (uint32_t i = 0; i < n; i++) {
-        const float scaled = value[i] * 0x1p30f;
-        const float whole = (scaled + 0x1p23f) - 0x1p23f;
-        value[i] = (scaled < 0x1p23f ? whole : scaled) * 0x1p-30f;
-    }
 }
 
 static enum kvr_status refuse_row(const struct kvr_trace *trace, uint32_t layer,
@@ -418,7 +302,7 @@ static enum kvr_status widen_row(const struct kvr_trace *trace,
     } else {
         bad = bad_f32(out, n);
         if (!bad)
-            round_f32(out, n);
+            kvr__round_f32(out, n);
     }
     if (bad)
         return refuse_row(trace, from->layer, from->head, row, out, n, err);
@@ -441,7 +325,7 @@ static enum kvr_status read_block(const struct kvr_trace *trace,
     want.stride = stride;
     if (half) {
         want.stride = t;
-        want.out = kvr__codec_buffer(scratch->codec, STORED_ROWS,
+        want.out = kvr__codec_buffer(scratch->codec, ROWS_BUFFER,
                                      want.n * t * sizeof(uint16_t));
         if (want.out == NULL)
             return kvr_no_memory(err, "rows", want.n * t * 2);
@@ -451,6 +335,42 @@ static enum kvr_status read_block(const struct kvr_trace *trace,
         status = widen_row(trace, &want, want.first + r,
                            want.out + r * want.stride * (half ? 2 : 4),
                            out + r * stride, stride, err);
+    return status;
+}
+
+/* The same of rows that are not stored. The block is always the whole tile, so
+ * that its bits do not depend on what was asked for. */
+static enum kvr_status make_block(const struct kvr_trace *trace,
+                                  struct stored_rows want, float *out,
+                                  size_t stride,
+                                  struct kvr_trace_scratch *scratch,
+                                  struct kvr_error *err)
+{
+    const uint32_t t = trace->box->shape.n_token;
+    const struct kvr_layer_shape *y = &trace->box->layers[want.layer];
+    const uint32_t skipped = want.first % KVR_TILE_ROWS;
+    const uint32_t first = want.first - skipped;
+    const bool whole =
+        want.n == (t - first < KVR_TILE_ROWS ? t - first : KVR_TILE_ROWS);
+    const size_t line = whole ? stride : t;
+    float *to = out;
+
+    if (!whole) {
+        if (!kvr_grow((void **)&scratch->block, &scratch->cap_block,
+                      (size_t)KVR_TILE_ROWS * t, sizeof *to))
+            return kvr_no_memory(err, "rows", (size_t)KVR_TILE_ROWS * t * 4);
+        to = scratch->block;
+    }
+    const enum kvr_status status = kvr__make_rows(
+        trace, want.layer, want.head, first, to, line, NULL, scratch, err);
+    for (uint32_t r = 0; status == KVR_OK && r < want.n; r++) {
+        float *row = out + r * stride;
+        if (!whole) {
+            memcpy(row, to + (skipped + r) * line, t * sizeof *row);
+            memset(row + t, 0, (stride - t) * sizeof *row);
+        }
+        kvr__round_f32(row, kvr__row_keys(y, want.first + r, t));
+    }
     return status;
 }
 
@@ -472,19 +392,21 @@ enum kvr_status kvr_trace_read_rows(const struct kvr_trace *trace,
                         "the trace has %u layers and %u rows",
                         trace->path, layer, head, first, n, stride,
                         shape->n_layer, shape->n_token);
-    if (!trace->attention[layer].present)
+    const bool stored = trace->sets[layer][SET_ATTENTION].present;
+    if (!stored && !kvr__has_pair(trace, layer))
         return kvr_fail(err, KVR_ERR_INPUT, "%s: layer %u has no attention",
                         trace->path, shape->layers[layer].layer);
     for (uint32_t done = 0; status == KVR_OK && done < n;) {
         const uint32_t at = first + done;
         const uint32_t left = KVR_TILE_ROWS - at % KVR_TILE_ROWS;
-        const struct stored_rows want = {.layer = layer,
-                                         .head = head,
-                                         .first = at,
-                                         .n =
-                                             n - done < left ? n - done : left};
-        status =
-            read_block(trace, want, out + done * stride, stride, scratch, err);
+        const struct stored_rows want = {
+            .set = &trace->sets[layer][SET_ATTENTION],
+            .layer = layer,
+            .head = head,
+            .first = at,
+            .n = n - done < left ? n - done : left};
+        status = (stored ? read_block : make_block)(
+            trace, want, out + done * stride, stride, scratch, err);
         done += want.n;
     }
     return status;

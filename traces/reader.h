@@ -4,7 +4,7 @@
 #define READER_H
 
 #include "codec.h"
-#include "shape.h"
+#include "content.h"
 
 #include <pthread.h>
 
@@ -15,12 +15,16 @@ struct chunk_place {
     uint32_t skipped; /* HDF5's filter mask: bit i skips filter i */
 };
 
-/* How one layer's attention is stored. Contiguous data has one chunk. */
-struct attention {
+/* How a dataset of rows is stored. Contiguous data has one chunk. Logits, of
+ * rank 2, count as one head. */
+struct stored_set {
     bool present, chunked;
     bool shuffled, deflated;
+    bool from_f16;                     /* f32, but not all of it ever was */
+    uint32_t item;                     /* bytes of a number */
     uint32_t shuffle_bit, deflate_bit; /* in a chunk's `skipped` */
-    uint32_t chunk[3];                 /* heads, rows, columns */
+    uint32_t dims[3];                  /* heads, rows, columns */
+    uint32_t chunk[3];                 /* the same, of a chunk */
     uint32_t grid[3];                  /* chunks along each */
     struct chunk_place *places;        /* [grid[0] * grid[1] * grid[2]] */
     uint64_t stored_bytes;
@@ -34,33 +38,60 @@ struct lazy_array {
     uint64_t offset; /* in the file; 0: data is loaded */
 };
 
+struct mlp_sums {
+    uint32_t n_ff; /* 0: absent */
+    float *mass;
+    uint32_t *active;
+};
+
 struct kvr_trace {
     char *path;
     int fd;
     uint64_t size; /* of the file */
     struct shape_box *box;
     struct kvr_trace_facts facts;
-    struct attention *attention;              /* [n_layer] */
+    struct stored_set (*sets)[N_ROW_SET]; /* [n_layer + 1] */
+    uint32_t *key_layer; /* [n_layer] whose keys it has; n_layer: none */
     struct lazy_array (*arrays)[KVR_N_ARRAY]; /* [n_layer] */
+    struct mlp_sums *mlp;                     /* [n_layer] */
     struct kvr_trace_tokens tokens;
     uint64_t text_size;
     pthread_mutex_t lock;
 };
 
+/* Vectors of one KV head, widened, from token 0 on. */
+struct wide_keys {
+    const struct stored_set *set; /* NULL: of nothing */
+    uint32_t head, n;             /* n: tokens there */
+    uint64_t used;                /* when */
+    float *data;
+    size_t capacity;
+};
+
+/* Heads whose keys a scratch keeps, as far as they fit the bytes; one always
+ * does. */
+enum { SCRATCH_MOST_KEYS = 32, SCRATCH_KEY_BYTES = 64 << 20 };
+
 struct kvr_trace_scratch {
     const struct kvr_trace *trace;
     struct codec *codec;
     /* The chunk that lies inflated (not yet unshuffled) in the codec. */
-    bool valid;
-    uint32_t layer;
+    const struct stored_set *set; /* NULL: none */
     size_t chunk;
     const uint8_t *plain;
     bool plain_shuffled;
+    /* for rows that are recomputed: a layer's heads take turns */
+    struct wide_keys keys[SCRATCH_MOST_KEYS];
+    uint64_t clock;
+    float *query, *block; /* of 64 rows */
+    size_t cap_query, cap_block;
 };
 
-/* Rows first..first+n-1 as stored (the trace's dtype, little-endian):
- * out[(r * stride + key) * item]; keys beyond a row's own are not touched. */
+/* Rows first..first+n-1 as stored (the set's items, little-endian):
+ * out[(r * stride + column) * item]; columns beyond a row's own are not
+ * touched. */
 struct stored_rows {
+    const struct stored_set *set;
     uint32_t layer, head, first, n;
     uint8_t *out;
     size_t stride; /* items */
@@ -69,5 +100,51 @@ enum kvr_status kvr__read_stored(const struct kvr_trace *trace,
                                  const struct stored_rows *want,
                                  struct kvr_trace_scratch *scratch,
                                  struct kvr_error *err);
+
+/* Columns that row `row` of a set has. */
+uint32_t kvr__set_columns(const struct kvr_trace *trace,
+                          const struct stored_set *set, uint32_t layer,
+                          uint32_t row);
+/* What a message calls a set, e.g. "layer 3 key". */
+enum { SET_TEXT = 48 };
+void kvr__set_text(char out[SET_TEXT], const struct kvr_trace *trace,
+                   const struct stored_set *set, uint32_t layer);
+
+/* Rows of vectors or logits, widened: out[r * stride + column]. */
+enum kvr_status kvr__read_wide(const struct kvr_trace *trace,
+                               const struct stored_rows *want, float *out,
+                               size_t stride, struct kvr_trace_scratch *scratch,
+                               struct kvr_error *err);
+
+/* ---- rows from query and key ---- */
+
+/* OpenBLAS starts no threads of its own from here on: ours call it. */
+void kvr__blas_alone(void);
+
+/* True where a layer's rows can be computed. */
+bool kvr__has_pair(const struct kvr_trace *trace, uint32_t layer);
+
+/* What a block of rows was made of, for those who judge it. */
+struct made_rows {
+    double lse[KVR_TILE_ROWS];
+    /* bound of a logit's magnitude: scale * |query| * largest |key| */
+    double reach[KVR_TILE_ROWS];
+};
+
+/* The rows of tile `first / 64`, up to T, from `first` on, a multiple of 64:
+ * out[r * stride + key], keys above the row's index up to stride 0. Not
+ * rounded. made may be NULL. */
+enum kvr_status kvr__make_rows(const struct kvr_trace *trace, uint32_t layer,
+                               uint32_t head, uint32_t first, float *out,
+                               size_t stride, struct made_rows *made,
+                               struct kvr_trace_scratch *scratch,
+                               struct kvr_error *err);
+
+/* To multiples of 2^-30. */
+void kvr__round_f32(float *value, uint32_t n);
+
+/* row = softmax(row), n >= 1; the log of the sum of exp(row), NaN or infinite
+ * where any of the row is. The same bits with every instruction set. */
+double kvr__softmax(float *row, size_t n);
 
 #endif

@@ -90,6 +90,61 @@ enum kvr_status kvr__load_arrays(struct kvr_trace *trace, hid_t group,
     return KVR_OK;
 }
 
+/* A 1-D dataset of *n numbers, *n set where it is 0. *out NULL: absent. */
+static enum kvr_status load_vector(void **out, uint32_t *n,
+                                   const struct kvr_trace *trace, hid_t group,
+                                   const char *parent, const char *name,
+                                   hid_t type, struct kvr_error *err)
+{
+    const size_t item = H5Tget_size(type);
+    hid_t set = -1;
+    hsize_t dims[8] = {0};
+    int rank = 0;
+
+    enum kvr_status status =
+        kvr__open_dataset(&set, trace->path, group, name, parent, err);
+    if (status != KVR_OK || set < 0)
+        return status;
+    if (!kvr__h5_extent(&rank, dims, set) || rank != 1 || dims[0] == 0 ||
+        dims[0] > SHAPE_MAX_FF || (*n != 0 && dims[0] != *n))
+        status = kvr_fail(err, KVR_ERR_INPUT,
+                          "%s: %s/%s: expected [n_ff] numbers, found rank %d, "
+                          "%llu",
+                          trace->path, parent, name, rank,
+                          (unsigned long long)dims[0]);
+    else
+        status = kvr__h5_check_stored(set, trace->path, name, UINT32_MAX, err);
+    if (status == KVR_OK) {
+        *n = (uint32_t)dims[0];
+        *out = kvr_calloc(*n, item);
+        if (*out == NULL)
+            status = kvr_no_memory(err, name, *n * item);
+        else if (H5Dread(set, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, *out) < 0)
+            status = kvr__h5_fail(err, KVR_ERR_INPUT, trace->path, name);
+    }
+    H5Dclose(set);
+    return status;
+}
+
+enum kvr_status kvr__load_mlp(struct kvr_trace *trace, hid_t group,
+                              uint32_t layer, struct kvr_error *err)
+{
+    struct mlp_sums *m = &trace->mlp[layer];
+    void *mass = NULL, *active = NULL;
+    char parent[32];
+
+    snprintf(parent, sizeof parent, "/layers/%02u",
+             trace->box->layers[layer].layer);
+    enum kvr_status status = load_vector(&mass, &m->n_ff, trace, group, parent,
+                                         "mlp_mass", H5T_NATIVE_FLOAT, err);
+    m->mass = mass;
+    if (status == KVR_OK)
+        status = load_vector(&active, &m->n_ff, trace, group, parent,
+                             "mlp_active", H5T_NATIVE_UINT32, err);
+    m->active = active;
+    return status;
+}
+
 enum kvr_status kvr_trace_array(const float **out, uint32_t *rows,
                                 const struct kvr_trace *trace, uint32_t layer,
                                 enum kvr_array array, struct kvr_error *err)
@@ -230,7 +285,10 @@ enum kvr_status kvr__load_tokens(struct kvr_trace *trace, hid_t file,
     const hid_t group = H5Gopen2(file, "tokens", H5P_DEFAULT);
     if (group < 0)
         return kvr__h5_fail(err, KVR_ERR_INPUT, trace->path, "/tokens");
-    const enum kvr_status status = load_members(trace, group, err);
+    enum kvr_status status = load_members(trace, group, err);
+    if (status == KVR_OK)
+        status = kvr__load_rows(trace, group, trace->box->shape.n_layer,
+                                SET_LOGITS, err);
     H5Gclose(group);
     return status;
 }

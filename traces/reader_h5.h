@@ -13,9 +13,12 @@ enum kvr_status kvr__load_shape(struct kvr_trace *trace, hid_t file,
 /* Group of stored layer `layer`; close it. Negative: err is filled. */
 hid_t kvr__open_layer(const struct kvr_trace *trace, hid_t file, uint32_t layer,
                       struct kvr_error *err);
-/* Where the chunks of a layer's attention lie. */
-enum kvr_status kvr__load_attention(struct kvr_trace *trace, hid_t group,
-                                    uint32_t layer, struct kvr_error *err);
+/* Where the chunks of a dataset of rows lie, if it is there. */
+enum kvr_status kvr__load_rows(struct kvr_trace *trace, hid_t group,
+                               uint32_t layer, enum row_set set,
+                               struct kvr_error *err);
+enum kvr_status kvr__load_mlp(struct kvr_trace *trace, hid_t group,
+                              uint32_t layer, struct kvr_error *err);
 enum kvr_status kvr__load_arrays(struct kvr_trace *trace, hid_t group,
                                  uint32_t layer, struct kvr_error *err);
 enum kvr_status kvr__load_tokens(struct kvr_trace *trace, hid_t file,

@@ -1,4 +1,4 @@
-/* reader_index.c -- where the attention's bytes lie, found once.
+/* reader_index.c -- where the bytes of rows lie, found once.
  * SPDX-License-Identifier: GPL-3.0-or-later */
 #include "reader_h5.h"
 
@@ -8,9 +8,10 @@
 
 enum { MAX_CHUNK_BYTES = 64 << 20 };
 
-/* True where a row of chunk row i uses a key of chunk column j. */
+/* True where a row of chunk row i uses a key of chunk column j. y NULL: rows
+ * use all columns. */
 static bool chunk_needed(const struct kvr_layer_shape *y,
-                         const struct attention *a, uint32_t t, uint32_t i,
+                         const struct stored_set *a, uint32_t t, uint32_t i,
                          uint32_t j)
 {
     const uint64_t first_row = (uint64_t)i * a->chunk[1];
@@ -18,7 +19,7 @@ static bool chunk_needed(const struct kvr_layer_shape *y,
     uint64_t last_row = first_row + a->chunk[1] - 1;
     uint64_t least = 0;
 
-    if (y->mask == KVR_MASK_NONE)
+    if (y == NULL || y->mask == KVR_MASK_NONE)
         return true;
     if (last_row >= t)
         last_row = t - 1;
@@ -30,31 +31,36 @@ static bool chunk_needed(const struct kvr_layer_shape *y,
 }
 
 static enum kvr_status check_needed(const struct kvr_trace *trace,
-                                    uint32_t layer, struct kvr_error *err)
+                                    const struct stored_set *a, uint32_t layer,
+                                    struct kvr_error *err)
 {
-    const struct attention *a = &trace->attention[layer];
-    const struct kvr_layer_shape *y = &trace->box->layers[layer];
+    const struct kvr_layer_shape *y = a == &trace->sets[layer][SET_ATTENTION]
+                                          ? &trace->box->layers[layer]
+                                          : NULL;
     const uint32_t t = trace->box->shape.n_token;
+    char text[SET_TEXT];
     size_t next = 0;
 
     for (uint32_t h = 0; h < a->grid[0]; h++)
         for (uint32_t i = 0; i < a->grid[1]; i++)
             for (uint32_t j = 0; j < a->grid[2]; j++, next++)
-                if (a->places[next].size == 0 && chunk_needed(y, a, t, i, j))
+                if (a->places[next].size == 0 && chunk_needed(y, a, t, i, j)) {
+                    kvr__set_text(text, trace, a, layer);
                     return kvr_fail(
                         err, KVR_ERR_INPUT,
-                        "%s: layer %u head %u: declares %u rows, but the "
-                        "chunk of rows %llu.. and keys %llu.. is not stored "
-                        "(%llu bytes are)",
-                        trace->path, y->layer, h * a->chunk[0], t,
+                        "%s: %s head %u: declares %u rows, but the chunk of "
+                        "rows %llu.. and keys %llu.. is not stored (%llu "
+                        "bytes are)",
+                        trace->path, text, h * a->chunk[0], t,
                         (unsigned long long)i * a->chunk[1],
                         (unsigned long long)j * a->chunk[2],
                         (unsigned long long)a->stored_bytes);
+                }
     return KVR_OK;
 }
 
 static enum kvr_status place_chunk(const struct kvr_trace *trace,
-                                   struct attention *a, const hsize_t at[3],
+                                   struct stored_set *a, const hsize_t at[3],
                                    uint64_t offset, uint64_t size,
                                    unsigned skipped, struct kvr_error *err)
 {
@@ -81,8 +87,8 @@ static enum kvr_status place_chunk(const struct kvr_trace *trace,
 }
 
 static enum kvr_status index_chunks(const struct kvr_trace *trace,
-                                    struct attention *a, hid_t set, hsize_t n,
-                                    struct kvr_error *err)
+                                    struct stored_set *a, hid_t set, int rank,
+                                    hsize_t n, struct kvr_error *err)
 {
     const hid_t space = H5Dget_space(set);
     enum kvr_status status = KVR_OK;
@@ -91,7 +97,8 @@ static enum kvr_status index_chunks(const struct kvr_trace *trace,
         hsize_t at[3] = {0}, size = 0;
         unsigned skipped = 0;
         haddr_t offset = 0;
-        if (H5Dget_chunk_info(set, space, i, at, &skipped, &offset, &size) < 0)
+        if (H5Dget_chunk_info(set, space, i, at + (3 - rank), &skipped, &offset,
+                              &size) < 0)
             status = kvr__h5_fail(err, KVR_ERR_INPUT, trace->path, "a chunk");
         else
             status = place_chunk(trace, a, at, offset, size, skipped, err);
@@ -102,18 +109,17 @@ static enum kvr_status index_chunks(const struct kvr_trace *trace,
 
 /* The grid must be backed by stored chunks before its index is allocated. */
 static enum kvr_status make_grid(const struct kvr_trace *trace,
-                                 struct attention *a, const hsize_t dims[3],
-                                 const char *where, hsize_t n_stored,
-                                 struct kvr_error *err)
+                                 struct stored_set *a, const char *where,
+                                 hsize_t n_stored, struct kvr_error *err)
 {
-    const size_t item = kvr__dtype_size(trace->box->shape.dtype);
-    uint64_t cells = 1, bytes = item;
+    uint64_t cells = 1, bytes = a->item;
 
     for (int i = 0; i < 3; i++) {
         if (a->chunk[i] == 0 || !kvr_mul_u64(&bytes, bytes, a->chunk[i]))
             return kvr_fail(err, KVR_ERR_INPUT, "%s: %s: chunks of %u",
                             trace->path, where, a->chunk[i]);
-        a->grid[i] = (uint32_t)((dims[i] + a->chunk[i] - 1) / a->chunk[i]);
+        a->grid[i] =
+            (uint32_t)(((uint64_t)a->dims[i] + a->chunk[i] - 1) / a->chunk[i]);
         cells *= a->grid[i]; /* below 2^14 * 2^24 * 2^24 */
     }
     if (bytes > MAX_CHUNK_BYTES)
@@ -136,7 +142,7 @@ static enum kvr_status make_grid(const struct kvr_trace *trace,
 }
 
 static enum kvr_status read_filters(const struct kvr_trace *trace,
-                                    struct attention *a, hid_t plist,
+                                    struct stored_set *a, hid_t plist,
                                     const char *where, struct kvr_error *err)
 {
     const int n = H5Pget_nfilters(plist);
@@ -166,14 +172,15 @@ static enum kvr_status read_filters(const struct kvr_trace *trace,
 }
 
 static enum kvr_status load_chunked(struct kvr_trace *trace,
-                                    struct attention *a, hid_t set, hid_t plist,
-                                    const hsize_t dims[3], const char *where,
+                                    struct stored_set *a, hid_t set,
+                                    hid_t plist, int rank, const char *where,
                                     struct kvr_error *err)
 {
-    hsize_t chunk[3] = {0}, n_stored = 0;
+    hsize_t chunk[3] = {1, 0, 0}, n_stored = 0;
     const hid_t space = H5Dget_space(set);
-    const bool counted = H5Pget_chunk(plist, 3, chunk) == 3 &&
-                         H5Dget_num_chunks(set, space, &n_stored) >= 0;
+    const bool counted =
+        H5Pget_chunk(plist, rank, chunk + (3 - rank)) == rank &&
+        H5Dget_num_chunks(set, space, &n_stored) >= 0;
 
     H5Sclose(space);
     if (!counted)
@@ -183,23 +190,22 @@ static enum kvr_status load_chunked(struct kvr_trace *trace,
         a->chunk[i] = chunk[i] <= UINT32_MAX ? (uint32_t)chunk[i] : 0;
     enum kvr_status status = read_filters(trace, a, plist, where, err);
     if (status == KVR_OK)
-        status = make_grid(trace, a, dims, where, n_stored, err);
+        status = make_grid(trace, a, where, n_stored, err);
     if (status == KVR_OK)
-        status = index_chunks(trace, a, set, n_stored, err);
+        status = index_chunks(trace, a, set, rank, n_stored, err);
     return status;
 }
 
 static enum kvr_status load_contiguous(struct kvr_trace *trace,
-                                       struct attention *a, hid_t set,
-                                       const hsize_t dims[3], const char *where,
-                                       struct kvr_error *err)
+                                       struct stored_set *a, hid_t set,
+                                       const char *where, struct kvr_error *err)
 {
     const haddr_t offset = H5Dget_offset(set);
     const uint64_t stored = H5Dget_storage_size(set);
-    uint64_t declared = kvr__dtype_size(trace->box->shape.dtype);
+    uint64_t declared = a->item;
 
     for (int i = 0; i < 3; i++)
-        if (!kvr_mul_u64(&declared, declared, dims[i]))
+        if (!kvr_mul_u64(&declared, declared, a->dims[i]))
             declared = UINT64_MAX;
     if (offset == HADDR_UNDEF || stored != declared || offset > trace->size ||
         declared > trace->size - offset)
@@ -215,34 +221,48 @@ static enum kvr_status load_contiguous(struct kvr_trace *trace,
     return KVR_OK;
 }
 
-static enum kvr_status load_set(struct kvr_trace *trace, hid_t set,
-                                uint32_t layer, const char *where,
-                                struct kvr_error *err)
+/* What the dataset must be: heads, rows, columns. */
+static void expect(uint32_t dims[3], const struct kvr_trace *trace,
+                   uint32_t layer, enum row_set set)
 {
-    struct attention *a = &trace->attention[layer];
-    const struct kvr_layer_shape *y = &trace->box->layers[layer];
-    const uint32_t t = trace->box->shape.n_token;
-    hsize_t dims[8];
-    int rank;
+    const struct kvr_trace_shape *shape = &trace->box->shape;
 
-    if (!kvr__h5_extent(&rank, dims, set) || rank != 3 ||
-        dims[0] != y->n_head || dims[1] != t || dims[2] != t)
+    dims[0] = kvr__set_heads(shape, layer, set);
+    dims[1] = shape->n_token;
+    dims[2] = set == SET_ATTENTION ? shape->n_token
+              : set == SET_LOGITS  ? shape->n_vocab
+              : set == SET_VALUE   ? shape->layers[layer].value_dim
+                                   : shape->layers[layer].key_dim;
+}
+
+static enum kvr_status load_set(struct kvr_trace *trace, struct stored_set *a,
+                                hid_t set, int rank, uint32_t layer,
+                                const char *where, struct kvr_error *err)
+{
+    hsize_t dims[8] = {0};
+    int found;
+    bool fits = kvr__h5_extent(&found, dims, set) && found == rank;
+
+    for (int i = 0; fits && i < rank; i++)
+        fits = dims[i] == a->dims[3 - rank + i];
+    if (!fits)
         return kvr_fail(err, KVR_ERR_INPUT,
                         "%s: %s: expected shape [%u, %u, %u], found rank %d "
                         "[%llu, %llu, %llu]",
-                        trace->path, where, y->n_head, t, t, rank,
-                        (unsigned long long)dims[0],
+                        trace->path, where, a->dims[0], a->dims[1], a->dims[2],
+                        found, (unsigned long long)dims[0],
                         (unsigned long long)dims[1],
                         (unsigned long long)dims[2]);
+    a->from_f16 = kvr__h5_has_attr(set, "f16_rows");
     const hid_t plist = H5Dget_create_plist(set);
     if (plist < 0)
         return kvr__h5_fail(err, KVR_ERR_INPUT, trace->path, where);
     const H5D_layout_t layout = H5Pget_layout(plist);
     enum kvr_status status;
     if (layout == H5D_CHUNKED)
-        status = load_chunked(trace, a, set, plist, dims, where, err);
+        status = load_chunked(trace, a, set, plist, rank, where, err);
     else if (layout == H5D_CONTIGUOUS)
-        status = load_contiguous(trace, a, set, dims, where, err);
+        status = load_contiguous(trace, a, set, where, err);
     else
         status = kvr_fail(err, KVR_ERR_UNSUPPORTED,
                           "%s: %s: compact layout; repack it with h5repack "
@@ -250,27 +270,39 @@ static enum kvr_status load_set(struct kvr_trace *trace, hid_t set,
                           trace->path, where);
     H5Pclose(plist);
     if (status == KVR_OK && a->chunked)
-        status = check_needed(trace, layer, err);
+        status = check_needed(trace, a, layer, err);
     return status;
 }
 
-enum kvr_status kvr__load_attention(struct kvr_trace *trace, hid_t group,
-                                    uint32_t layer, struct kvr_error *err)
+enum kvr_status kvr__load_rows(struct kvr_trace *trace, hid_t group,
+                               uint32_t layer, enum row_set set,
+                               struct kvr_error *err)
 {
-    char where[48];
-    hid_t set = -1;
+    struct stored_set *a = &trace->sets[layer][set];
+    const struct kvr_trace_shape *shape = &trace->box->shape;
+    char parent[32] = "/tokens", where[64];
+    hid_t data = -1;
 
-    snprintf(where, sizeof where, "/layers/%02u",
-             trace->box->layers[layer].layer);
-    enum kvr_status status =
-        kvr__open_dataset(&set, trace->path, group, "attention", where, err);
-    if (status != KVR_OK || set < 0)
+    if (kvr__set_heads(shape, layer, set) == 0)
+        return KVR_OK;
+    if (set != SET_LOGITS)
+        snprintf(parent, sizeof parent, "/layers/%02u",
+                 shape->layers[layer].layer);
+    enum kvr_status status = kvr__open_dataset(&data, trace->path, group,
+                                               kvr__set_name(set), parent, err);
+    if (status != KVR_OK || data < 0)
         return status;
-    snprintf(where, sizeof where, "/layers/%02u/attention",
-             trace->box->layers[layer].layer);
-    status = load_set(trace, set, layer, where, err);
-    H5Dclose(set);
-    trace->attention[layer].present = status == KVR_OK;
-    trace->facts.stored_bytes += trace->attention[layer].stored_bytes;
+    snprintf(where, sizeof where, "%s/%s", parent, kvr__set_name(set));
+    expect(a->dims, trace, layer, set);
+    a->item = set == SET_ATTENTION ? (uint32_t)kvr__dtype_size(shape->dtype)
+              : set == SET_LOGITS
+                  ? (uint32_t)sizeof(float)
+                  : (uint32_t)kvr__dtype_size(
+                        shape->layers[layer].vector_dtype[set - SET_QUERY]);
+    status =
+        load_set(trace, a, data, set == SET_LOGITS ? 2 : 3, layer, where, err);
+    H5Dclose(data);
+    a->present = status == KVR_OK;
+    trace->facts.stored_bytes += a->stored_bytes;
     return status;
 }

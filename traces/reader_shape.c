@@ -313,38 +313,66 @@ static enum kvr_status load_layer_attrs(struct kvr_trace *trace, hid_t group,
     return load_mask(trace, group, y, where, err);
 }
 
-/* dtype of the trace is that of the first layer's attention. */
-static enum kvr_status load_dtype(struct kvr_trace *trace, hid_t group,
-                                  const char *where, bool first,
-                                  struct kvr_error *err)
+/* *size 2 or 4, bytes of the dataset's numbers; 0: it is not there. */
+static enum kvr_status float_size(unsigned *size, const struct kvr_trace *trace,
+                                  hid_t group, const char *where,
+                                  const char *name, struct kvr_error *err)
 {
     hid_t set = -1;
 
+    *size = 0;
     const enum kvr_status status =
-        kvr__open_dataset(&set, trace->path, group, "attention", where, err);
+        kvr__open_dataset(&set, trace->path, group, name, where, err);
     if (status != KVR_OK || set < 0)
         return status;
     const hid_t type = H5Dget_type(set);
-    const unsigned size = kvr__h5_float_size(type);
     const bool little = H5Tget_order(type) == H5T_ORDER_LE;
+    *size = kvr__h5_float_size(type);
     H5Tclose(type);
     H5Dclose(set);
-    if ((size != 2 && size != 4) || !little)
+    if ((*size != 2 && *size != 4) || !little)
         return kvr_fail(err, KVR_ERR_INPUT,
-                        "%s: %s/attention: expected little-endian f16 or f32",
-                        trace->path, where);
-    const enum kvr_dtype dtype = size == 2 ? KVR_F16 : KVR_F32;
-    if (!first && dtype != trace->box->shape.dtype)
-        return kvr_fail(err, KVR_ERR_INPUT,
-                        "%s: %s/attention: f%u, but the first layer has f%u",
-                        trace->path, where, 8 * size,
-                        trace->box->shape.dtype == KVR_F16 ? 16u : 32u);
-    trace->box->shape.dtype = dtype;
+                        "%s: %s/%s: expected little-endian f16 or f32",
+                        trace->path, where, name);
     return KVR_OK;
 }
 
+/* What the layer stores, and as what. dtype of the trace is that of the first
+ * attention; *attention: one came before. */
+static enum kvr_status load_stores(struct kvr_trace *trace, hid_t group,
+                                   struct kvr_layer_shape *y, const char *where,
+                                   bool *attention, struct kvr_error *err)
+{
+    unsigned size;
+
+    enum kvr_status status =
+        float_size(&size, trace, group, where, "attention", err);
+    if (status == KVR_OK && size != 0) {
+        const enum kvr_dtype dtype = size == 2 ? KVR_F16 : KVR_F32;
+        if (*attention && dtype != trace->box->shape.dtype)
+            return kvr_fail(err, KVR_ERR_INPUT,
+                            "%s: %s/attention: f%u, but the first layer has "
+                            "f%u",
+                            trace->path, where, 8 * size,
+                            trace->box->shape.dtype == KVR_F16 ? 16u : 32u);
+        trace->box->shape.dtype = dtype;
+        *attention = true;
+        y->stores |= KVR_STORES_ATTENTION;
+    }
+    for (int i = 0; status == KVR_OK && i < KVR_N_VECTOR; i++) {
+        status = float_size(&size, trace, group, where,
+                            kvr_vector_name((enum kvr_vector)i), err);
+        if (status != KVR_OK || size == 0)
+            continue;
+        y->vector_dtype[i] = size == 2 ? KVR_F16 : KVR_F32;
+        y->stores |= (uint32_t)KVR_STORES_QUERY << i;
+    }
+    return status;
+}
+
 static enum kvr_status load_layer(struct kvr_trace *trace, hid_t file,
-                                  uint32_t layer, struct kvr_error *err)
+                                  uint32_t layer, bool *attention,
+                                  struct kvr_error *err)
 {
     struct kvr_layer_shape *y = &trace->box->layers[layer];
     char where[32];
@@ -357,7 +385,40 @@ static enum kvr_status load_layer(struct kvr_trace *trace, hid_t file,
     if (status == KVR_OK)
         status = load_head_index(trace, group, y, where, err);
     if (status == KVR_OK)
-        status = load_dtype(trace, group, where, layer == 0, err);
+        status = load_stores(trace, group, y, where, attention, err);
+    H5Gclose(group);
+    return status;
+}
+
+/* Columns of the logits, if there are any. */
+static enum kvr_status load_vocab(struct kvr_trace *trace, hid_t file,
+                                  struct kvr_error *err)
+{
+    hid_t group, set = -1;
+    hsize_t dims[8];
+    unsigned size;
+    int rank;
+
+    if (kvr__h5_has_member(file, "tokens") <= 0)
+        return KVR_OK;
+    group = H5Gopen2(file, "tokens", H5P_DEFAULT);
+    if (group < 0)
+        return kvr__h5_fail(err, KVR_ERR_INPUT, trace->path, "/tokens");
+    enum kvr_status status =
+        float_size(&size, trace, group, "/tokens", "logits", err);
+    if (status == KVR_OK && size != 0)
+        status = kvr__open_dataset(&set, trace->path, group, "logits",
+                                   "/tokens", err);
+    if (status == KVR_OK && set >= 0) {
+        if (size != 4 || !kvr__h5_extent(&rank, dims, set) || rank != 2 ||
+            dims[1] == 0 || dims[1] > SHAPE_MAX_TOKENS)
+            status = kvr_fail(err, KVR_ERR_INPUT,
+                              "%s: /tokens/logits: expected f32 [%u, V]",
+                              trace->path, trace->box->shape.n_token);
+        else
+            trace->box->shape.n_vocab = (uint32_t)dims[1];
+        H5Dclose(set);
+    }
     H5Gclose(group);
     return status;
 }
@@ -367,6 +428,7 @@ enum kvr_status kvr__load_shape(struct kvr_trace *trace, hid_t file,
 {
     struct name_list list = {0};
     uint32_t n_layer = 0;
+    bool attention = false;
 
     enum kvr_status status = check_format(trace, file, err);
     if (status == KVR_OK)
@@ -390,7 +452,11 @@ enum kvr_status kvr__load_shape(struct kvr_trace *trace, hid_t file,
     if (status == KVR_OK)
         status = load_model(trace, file, err);
     for (uint32_t l = 0; status == KVR_OK && l < n_layer; l++)
-        status = load_layer(trace, file, l, err);
+        status = load_layer(trace, file, l, &attention, err);
+    if (status == KVR_OK && !attention)
+        trace->box->shape.dtype = KVR_F32;
+    if (status == KVR_OK)
+        status = load_vocab(trace, file, err);
     if (status == KVR_OK)
         status = kvr__shape_check(&trace->box->shape, trace->path, err);
     if (status == KVR_OK && trace->box->shape.prompt_len == 0)

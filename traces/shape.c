@@ -31,6 +31,14 @@ const char *kvr_array_name(enum kvr_array array)
     return names[array];
 }
 
+const char *kvr_vector_name(enum kvr_vector vector)
+{
+    static const char *const names[KVR_N_VECTOR] = {
+        [KVR_QUERY] = "query", [KVR_KEY] = "key", [KVR_VALUE] = "value"};
+
+    return names[vector];
+}
+
 static const char *const mask_names[] = {"causal", "window", "chunk", "none"};
 static const char *const source_names[] = {"capture", "import", "synthetic"};
 
@@ -191,6 +199,49 @@ static enum kvr_status check_layer(const struct kvr_trace_shape *shape,
     return KVR_OK;
 }
 
+/* True where the layer, or the one whose cache it reads, stores keys. */
+static bool has_keys(const struct kvr_trace_shape *shape,
+                     const struct kvr_layer_shape *y)
+{
+    if (y->stores & KVR_STORES_KEY)
+        return true;
+    for (uint32_t l = 0; y->kv_source >= 0 && l < shape->n_layer; l++)
+        if (shape->layers[l].layer == (uint32_t)y->kv_source)
+            return (shape->layers[l].stores & KVR_STORES_KEY) != 0 &&
+                   shape->layers[l].key_dim == y->key_dim &&
+                   shape->layers[l].n_kv_head == y->n_kv_head;
+    return false;
+}
+
+/* `stores` 0 is a writer's default, or a reader's layer without rows. */
+static enum kvr_status check_stores(const struct kvr_trace_shape *shape,
+                                    uint32_t l, const char *path,
+                                    struct kvr_error *err)
+{
+    const struct kvr_layer_shape *y = &shape->layers[l];
+    const uint32_t pair = KVR_STORES_QUERY | KVR_STORES_KEY;
+
+    if (y->stores == 0 || y->stores == KVR_STORES_ATTENTION)
+        return KVR_OK;
+    if (y->stores >= 2 * KVR_STORES_VALUE ||
+        ((y->stores & KVR_STORES_ATTENTION) == 0 &&
+         (!(y->stores & KVR_STORES_QUERY) || !has_keys(shape, y))))
+        return kvr_fail(err, KVR_ERR_INPUT,
+                        "%s: layer %u: expected attention, or query and key",
+                        path, y->layer);
+    if (((y->stores & pair) != 0 &&
+         (y->key_dim == 0 || y->key_dim > SHAPE_MAX_DIM || !(y->scale > 0))) ||
+        ((y->stores & KVR_STORES_VALUE) != 0 &&
+         (y->value_dim == 0 || y->value_dim > SHAPE_MAX_DIM)))
+        return kvr_fail(err, KVR_ERR_INPUT,
+                        "%s: layer %u: vectors with key_dim %u, value_dim %u, "
+                        "scale %g: expected dimensions of 1 to %d and a scale "
+                        "above 0",
+                        path, y->layer, y->key_dim, y->value_dim, y->scale,
+                        SHAPE_MAX_DIM);
+    return KVR_OK;
+}
+
 static enum kvr_status check_texts(const struct kvr_trace_shape *shape,
                                    const char *path, struct kvr_error *err)
 {
@@ -233,8 +284,14 @@ enum kvr_status kvr__shape_check(const struct kvr_trace_shape *shape,
         (unsigned)shape->source > KVR_SOURCE_SYNTHETIC)
         return kvr_fail(err, KVR_ERR_INPUT, "%s: dtype %d, source %d", path,
                         (int)shape->dtype, (int)shape->source);
+    if (shape->n_vocab > SHAPE_MAX_TOKENS)
+        return kvr_fail(err, KVR_ERR_INPUT,
+                        "%s: logits of %u tokens: expected at most %d", path,
+                        shape->n_vocab, SHAPE_MAX_TOKENS);
     for (uint32_t l = 0; l < shape->n_layer; l++) {
-        const enum kvr_status status = check_layer(shape, l, path, err);
+        enum kvr_status status = check_layer(shape, l, path, err);
+        if (status == KVR_OK)
+            status = check_stores(shape, l, path, err);
         if (status != KVR_OK)
             return status;
     }
@@ -272,6 +329,44 @@ void kvr__shape_pack(struct bytes *out, const struct kvr_trace_shape *shape,
             kvr__put_text(out, kvr__shape_text(shape, i));
     for (uint32_t l = 0; l < shape->n_layer; l++)
         pack_layer(out, &shape->layers[l]);
+    if (!provenance)
+        return;
+    kvr__put_u32(out, shape->n_vocab);
+    for (uint32_t l = 0; l < shape->n_layer; l++) {
+        kvr__put_u32(out, shape->layers[l].stores);
+        for (int i = 0; i < KVR_N_VECTOR; i++)
+            kvr__put_u32(out, (uint32_t)shape->layers[l].vector_dtype[i]);
+    }
+}
+
+/* What the journals of minor version 1 add. */
+static void unpack_stores(struct shape_box *box, struct cursor *in)
+{
+    if (in->left == 0)
+        return;
+    box->shape.n_vocab = kvr__take_u32(in);
+    for (uint32_t l = 0; l < box->shape.n_layer; l++) {
+        box->layers[l].stores = kvr__take_u32(in);
+        for (int i = 0; i < KVR_N_VECTOR; i++)
+            box->layers[l].vector_dtype[i] =
+                kvr__take_u32(in) == KVR_F16 ? KVR_F16 : KVR_F32;
+    }
+}
+
+void kvr__shape_settle(struct shape_box *box)
+{
+    bool attention = false;
+
+    for (uint32_t l = 0; l < box->shape.n_layer; l++) {
+        if (box->layers[l].stores == 0)
+            box->layers[l].stores = KVR_STORES_ATTENTION;
+        if (box->layers[l].stores & KVR_STORES_ATTENTION)
+            attention = true;
+    }
+    if (!attention) {
+        box->shape.dtype = KVR_F32;
+        box->shape.round_bits = 0;
+    }
 }
 
 static bool unpack_layer(struct kvr_layer_shape *y, struct cursor *in)
@@ -319,6 +414,7 @@ static bool unpack_box(struct shape_box *box, struct cursor *in)
     for (uint32_t l = 0; l < s->n_layer && !in->bad; l++)
         if (!unpack_layer(&box->layers[l], in))
             return false;
+    unpack_stores(box, in);
     return true;
 }
 

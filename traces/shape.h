@@ -14,6 +14,8 @@ enum {
     SHAPE_MAX_LAYERS = 4096,
     SHAPE_MAX_HEADS = 16384,
     SHAPE_MAX_TOKENS = 1 << 24,
+    SHAPE_MAX_DIM = 1 << 16,
+    SHAPE_MAX_FF = 1 << 24,
     SHAPE_MAX_TEXT = 60000, /* an attribute holds at most 64 KiB */
     CHUNK_COLS = 4096,      /* widest tile */
 };
@@ -52,6 +54,10 @@ void kvr__shape_set_text(struct shape_box *box, int i, char *text);
 /* Everything that can be judged without the rows. `path` is for messages. */
 enum kvr_status kvr__shape_check(const struct kvr_trace_shape *shape,
                                  const char *path, struct kvr_error *err);
+
+/* A writer's defaults filled in: what no layer names is attention, and dtype is
+ * f32 where no layer stores that. */
+void kvr__shape_settle(struct shape_box *box);
 
 /* The packed form of the journal's header (JOURNAL.md) and, without
  * provenance, of the content hash (FORMAT.md). */

@@ -178,7 +178,6 @@ enum kvr_status kvr__writer_close_tile(struct kvr_writer *w, uint32_t slot,
     struct head_rows *head = &c->heads[slot];
     const uint32_t end = head->n_tiled + KVR_TILE_ROWS;
     const uint32_t row_tile = head->n_tiled / KVR_TILE_ROWS;
-    const uint32_t layer = kvr__content_layer(c, slot);
     const uint64_t hash = kvr__content_tile_hash(c, slot, end);
     const uint32_t n_col = kvr__content_n_col(c, slot, row_tile);
     struct codec *codec = NULL;
@@ -192,19 +191,21 @@ enum kvr_status kvr__writer_close_tile(struct kvr_writer *w, uint32_t slot,
             kvr__content_pack(c, slot, col, end, codec, &packed, &size, err);
         if (status != KVR_OK)
             break;
-        const struct journal_record record = {.type = JOURNAL_TILE,
-                                              .a = layer,
-                                              .b = slot - c->first_slot[layer],
-                                              .c = row_tile,
-                                              .d = col,
-                                              .size = size,
-                                              .extra = hash};
+        const struct journal_record record = {
+            .type = JOURNAL_TILE,
+            .a = head->layer,
+            .b = head->head | (uint32_t)head->set << JOURNAL_SET_SHIFT,
+            .c = row_tile,
+            .d = col,
+            .size = size,
+            .extra = hash};
         status = kvr__journal_append(w->journal, &record, packed, &offset, err);
         if (status != KVR_OK)
             break;
         const struct stored_tile tile = {.slot = slot,
                                          .row_tile = row_tile,
                                          .col = col,
+                                         .item = head->item,
                                          .size = (uint32_t)size,
                                          .offset = offset,
                                          .hash = hash};
@@ -266,7 +267,7 @@ static enum kvr_status store_row(struct kvr_writer *w, uint32_t layer,
                                  struct kvr_error *err)
 {
     struct content *c = w->content;
-    const uint32_t slot = c->first_slot[layer] + head;
+    const uint32_t slot = c->first_slot[SET_ATTENTION][layer] + head;
     const struct kvr_trace_shape *shape = &c->box->shape;
     const uint32_t n =
         kvr__row_keys(&shape->layers[layer], row, shape->n_token);
@@ -309,11 +310,12 @@ enum kvr_status kvr_writer_rows(struct kvr_writer *w, uint32_t layer,
     enum kvr_status status = kvr__writer_state(w, err);
     if (status != KVR_OK)
         return status;
-    if (layer >= shape->n_layer || head >= shape->layers[layer].n_head)
+    if (layer >= shape->n_layer || head >= shape->layers[layer].n_head ||
+        (shape->layers[layer].stores & KVR_STORES_ATTENTION) == 0)
         return kvr_fail(err, KVR_ERR_INPUT,
                         "%s: stored layer %u head %u: there is none", w->path,
                         layer, head);
-    const uint32_t slot = w->content->first_slot[layer] + head;
+    const uint32_t slot = w->content->first_slot[SET_ATTENTION][layer] + head;
     struct head_rows *rows = &w->content->heads[slot];
     if (first != rows->n_row || n > shape->n_token - first)
         return kvr_fail(err, KVR_ERR_INPUT,
@@ -406,21 +408,45 @@ void kvr_writer_abandon(struct kvr_writer *w)
     free_writer(w);
 }
 
+/* Vectors of a layer, bytes for all tokens. */
+static uint64_t vector_bytes(const struct kvr_trace_shape *shape,
+                             const struct kvr_layer_shape *y)
+{
+    uint64_t bytes = 0;
+
+    for (int i = 0; i < KVR_N_VECTOR; i++) {
+        const uint64_t heads = i == KVR_QUERY ? y->n_head : y->n_kv_head;
+        if (y->stores & (uint32_t)KVR_STORES_QUERY << i)
+            bytes += heads * (i == KVR_VALUE ? y->value_dim : y->key_dim) *
+                     kvr__dtype_size(y->vector_dtype[i]) * shape->n_token;
+    }
+    return bytes;
+}
+
 void kvr_trace_estimate(uint64_t *raw, uint64_t *expected,
                         const struct kvr_trace_shape *shape)
 {
     const uint64_t t = shape->n_token;
-    uint64_t heads = 0;
+    uint64_t heads = 0, rows = 0, vectors = 0;
 
-    for (uint32_t l = 0; l < shape->n_layer; l++)
-        heads += shape->layers[l].n_head;
-    *raw = heads * t * t * kvr__dtype_size(shape->dtype);
+    for (uint32_t l = 0; l < shape->n_layer; l++) {
+        const struct kvr_layer_shape *y = &shape->layers[l];
+        heads += y->n_head;
+        if (y->stores == 0 || (y->stores & KVR_STORES_ATTENTION) != 0)
+            rows += y->n_head;
+        vectors += vector_bytes(shape, y);
+    }
+    const uint64_t square = rows * t * t * kvr__dtype_size(shape->dtype);
+    const uint64_t logits = t * shape->n_vocab * sizeof(float);
+    *raw = square + vectors + logits;
     /* Measured on real heads: 2.8 for f16, 3.8 with 7 bits, 1.2 for f32
-     * (reference/performance.md); then the arrays and tokens. */
+     * (reference/performance.md), 1.16 for vectors; then the arrays and
+     * tokens. */
     const double ratio = shape->dtype == KVR_F32 ? 2.4
                          : shape->round_bits > 0 && shape->round_bits <= 7
                              ? 3.7
                              : 2.7;
-    *expected =
-        (uint64_t)((double)*raw / ratio) + heads * t * 16 + t * 32 + 65536;
+    *expected = (uint64_t)((double)square / ratio + (double)vectors / 1.1 +
+                           (double)logits / 1.1) +
+                heads * t * 16 + t * 32 + 65536;
 }

@@ -21,7 +21,8 @@ struct options {
     const char *model, *prompt, *file, *ids, *text, *tokenizer, *chat;
     uint32_t n_generate, prompt_len, round_bits, prompt_chunk;
     bool generate_given, top_p_given;
-    int backend, dtype;
+    int backend, dtype, store;
+    const char *with;
     double temperature, top_p;
     bool no_special, ignore_eos, sync, dry_run, show_tokens;
 };
@@ -81,7 +82,18 @@ static const struct kvr_option rows[] = {
      .type = KVR_OPTION_CHOICE,
      .offset = FIELD(dtype),
      .choices = "f16|f32",
-     .help = "of the stored rows (default f16)"},
+     .help = "of the stored rows, queries and keys (default f16)"},
+    {.name = "store",
+     .type = KVR_OPTION_CHOICE,
+     .offset = FIELD(store),
+     .choices = "attention|qk|both",
+     .help = "rows as they are, or queries and keys to make them from: the "
+             "way to long contexts (default attention)"},
+    {.name = "with",
+     .type = KVR_OPTION_TEXT,
+     .offset = FIELD(with),
+     .argument = "LIST",
+     .help = "also store: norms (always, unless 'none'), values, mlp, logits"},
     {.name = "round-bits",
      .type = KVR_OPTION_U32,
      .offset = FIELD(round_bits),
@@ -154,6 +166,7 @@ static const struct cli_column plan_columns[] = {
     {.path = "heads", .title = "heads"},
     {.path = "trace_bytes", .title = "trace bytes"},
     {.path = "raw_bytes"},
+    {.path = "logits_bytes"},
     {.path = "memory_bytes", .title = "memory"},
     {.path = "disk_bytes", .title = "disk"},
     {.path = "disk_free", .title = "disk free"},
@@ -216,6 +229,39 @@ static const char *creation_time(char out[32])
     return out;
 }
 
+/* --with LIST into what the library takes. */
+static enum kvr_status read_with(struct kvr_capture_options *out,
+                                 const char *list, struct kvr_error *err)
+{
+    static const struct {
+        const char *name;
+        uint32_t bit;
+        bool no_norms;
+    } known[] = {{"norms", 0, false},
+                 {"none", 0, true},
+                 {"values", KVR_CAPTURE_VALUES, false},
+                 {"mlp", KVR_CAPTURE_MLP, false},
+                 {"logits", KVR_CAPTURE_LOGITS, false}};
+    const size_t n_known = sizeof known / sizeof known[0];
+
+    while (list != NULL && *list != '\0') {
+        const size_t n = strcspn(list, ",");
+        size_t i = 0;
+        while (i < n_known && (strlen(known[i].name) != n ||
+                               strncmp(known[i].name, list, n) != 0))
+            i++;
+        if (i == n_known)
+            return kvr_fail(err, KVR_ERR_USAGE,
+                            "--with: '%.*s': expected norms, values, mlp, "
+                            "logits or none",
+                            (int)n, list);
+        out->with |= known[i].bit;
+        out->no_norms = out->no_norms || known[i].no_norms;
+        list += n + (list[n] == ',');
+    }
+    return KVR_OK;
+}
+
 static struct kvr_capture_options capture_options(const struct options *o,
                                                   char created[32])
 {
@@ -240,6 +286,7 @@ static struct kvr_capture_options capture_options(const struct options *o,
         .layers = o->common.layers,
         .heads = o->common.heads,
         .dtype = (enum kvr_dtype)o->dtype,
+        .store = (enum kvr_capture_store)o->store,
         .round_bits = o->round_bits,
         .prompt_chunk = o->prompt_chunk,
         .threads = o->common.threads,
@@ -252,19 +299,22 @@ static struct kvr_capture_options capture_options(const struct options *o,
     };
 }
 
+static const char *const store_names[] = {"attention", "qk", "both"};
+
 static json_t *settings_json(const struct options *o,
                              const struct kvr_capture_plan *plan)
 {
     return json_pack(
         "{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:f, s:f, s:I, s:i, s:s?, "
-        "s:s?}",
+        "s:s?, s:s, s:s}",
         "model", o->model, "name", plan->model_name, "architecture",
         plan->architecture, "quantisation", plan->quantisation, "backend",
         plan->backend, "backend_why", plan->backend_why, "bos", plan->bos,
         "dtype", o->dtype == KVR_F32 ? "f32" : "f16", "temperature",
         o->temperature, "top_p", o->top_p_given ? o->top_p : 1.0, "seed",
         (json_int_t)o->common.seed, "round_bits", (int)o->round_bits,
-        "tokenizer", o->tokenizer, "chat", plan->chat);
+        "tokenizer", o->tokenizer, "chat", plan->chat, "store",
+        store_names[o->store], "with", o->with != NULL ? o->with : "norms");
 }
 
 /* object[key] = text, or null with a reason where it is not UTF-8. */
@@ -363,6 +413,9 @@ static json_t *plan_json(const struct kvr_capture_plan *plan)
                              (json_int_t)plan->memory_bytes, "disk_bytes",
                              (json_int_t)plan->disk_bytes);
 
+    if (plan->logits_bytes > 0)
+        json_object_set_new(item, "logits_bytes",
+                            json_integer((json_int_t)plan->logits_bytes));
     if (plan->disk_free == UINT64_MAX)
         cli_null(item, "disk_free", "not known");
     else
@@ -467,6 +520,10 @@ static void announce(const struct kvr_capture_plan *plan)
             " layers of %" PRIu32 " heads: about %s of trace, %s of memory",
             plan->n_token_max, plan->prompt_len, plan->stored_layers,
             plan->stored_heads, trace, memory);
+    if (plan->logits_bytes > 0) {
+        kvr_format_bytes(trace, plan->logits_bytes);
+        kvr_log(KVR_LOG_NOTE, "of the trace, %s are logits", trace);
+    }
 }
 
 static enum kvr_status capture_and_report(struct options *o,
@@ -504,8 +561,10 @@ static enum kvr_status run_capture(const struct cli_command *self, int argc,
     if (status == KVR_OK && !done)
         status = check_usage(&o, err);
     if (status == KVR_OK && !done) {
-        const struct kvr_capture_options options = capture_options(&o, created);
-        status = kvr_capture_new(&capture, &options, err);
+        struct kvr_capture_options options = capture_options(&o, created);
+        status = read_with(&options, o.with, err);
+        if (status == KVR_OK)
+            status = kvr_capture_new(&capture, &options, err);
         if (status == KVR_OK)
             status = capture_and_report(&o, capture, err);
         kvr_capture_free(capture);

@@ -76,9 +76,24 @@ static void set_layers(json_t *item, const struct kvr_trace_shape *s)
         json_object_set_new(layer, "scale", cli_real(y->scale));
         json_object_set_new(layer, "softcap", cli_real(y->softcap));
         json_object_set_new(layer, "kv_source", json_integer(y->kv_source));
+        for (int v = 0; v < KVR_N_VECTOR; v++)
+            if (y->stores & (uint32_t)KVR_STORES_QUERY << v)
+                set_text(layer, kvr_vector_name((enum kvr_vector)v),
+                         y->vector_dtype[v] == KVR_F16 ? "f16" : "f32");
         json_array_append_new(layers, layer);
     }
     json_object_set_new(item, "layers", layers);
+}
+
+/* Attention and vectors of layer 0. */
+static void add_stores(json_t *members, uint32_t stores)
+{
+    if (stores & KVR_STORES_ATTENTION)
+        json_array_append_new(members, json_string("attention"));
+    for (int v = 0; v < KVR_N_VECTOR; v++)
+        if (stores & (uint32_t)KVR_STORES_QUERY << v)
+            json_array_append_new(
+                members, json_string(kvr_vector_name((enum kvr_vector)v)));
 }
 
 /* Names of what is stored, those of a layer once. */
@@ -86,18 +101,21 @@ static enum kvr_status set_members(json_t *item, const struct kvr_trace *trace,
                                    struct kvr_error *err)
 {
     const struct kvr_trace_tokens *t = kvr_trace_tokens(trace);
-    const struct kvr_trace_facts *facts = kvr_trace_facts(trace);
+    const struct kvr_trace_shape *shape = kvr_trace_shape(trace);
     json_t *members = json_array();
     const struct {
         const char *name;
         bool there;
-    } known[] = {{"attention", facts->has_attention},
+    } known[] = {{"mlp_mass", kvr_trace_mlp(trace, 0).mass != NULL},
+                 {"mlp_active", kvr_trace_mlp(trace, 0).active != NULL},
                  {"tokens/id", t->id != NULL},
                  {"tokens/text", t->text != NULL},
                  {"tokens/logprob", t->logprob != NULL},
                  {"tokens/class", t->class_of != NULL},
-                 {"tokens/position", t->position != NULL}};
+                 {"tokens/position", t->position != NULL},
+                 {"tokens/logits", shape->n_vocab > 0}};
 
+    add_stores(members, shape->layers[0].stores);
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
         if (known[i].there)
             json_array_append_new(members, json_string(known[i].name));
@@ -175,7 +193,9 @@ static enum kvr_status info_of_journal(json_t *results, const char *path,
     set_text(item, "problem",
              facts->problem[0] != '\0' ? facts->problem : NULL);
     set_layers(item, shape);
-    json_object_set_new(item, "members", json_pack("[s]", "attention"));
+    json_t *members = json_array();
+    add_stores(members, shape->layers[0].stores);
+    json_object_set_new(item, "members", members);
     json_array_append_new(results, item);
     kvr_journal_close(journal);
     return KVR_OK;

@@ -35,8 +35,9 @@ static const struct {
     {"--dry-run -p a --temp 1 --top-p 0", "above 0", 2},
     {"--dry-run -p a --heads 1", "KV head 0", 2},
     {"--dry-run -p a --prompt-len 99", "only", 2},
-    {"--dry-run -p a --store qk", "store", 2},
-    {"--dry-run -p a --with values", "with", 2},
+    {"--dry-run -p a --store keys", "--store", 2},
+    {"--dry-run -p a --with values,nothing", "'nothing'", 2},
+    {"--dry-run -p a --store qk --round-bits 7", "--store qk", 2},
     {"--dry-run -p a --dtype f32 --round-bits 7", "--round-bits", 2},
     {"--dry-run --text /dev/null -n 3", "generates nothing", 2},
     {"--dry-run -p a --backend cuda", "no CUDA module", 3},
@@ -85,6 +86,26 @@ START_TEST(output_is_not_overwritten_unasked)
 }
 END_TEST
 
+START_TEST(queries_and_keys_are_a_trace)
+{
+    must_say(0, "\"logits_bytes\"",
+             CAPTURE "-p hello -n 6 --dry-run --with logits --format json -q");
+    must_say(0, "\"n_token\": 8",
+             CAPTURE "-p hello -n 6 --ignore-eos --store qk --with values,mlp "
+                     "--format json -o %s",
+             out);
+    must_say(0, "", KVR_PROGRAM " trace check %s", out);
+    must_say(0, "\"query\"", KVR_PROGRAM " trace info --format json %s", out);
+    must_say(0, "\"mlp_mass\"", KVR_PROGRAM " trace info --format json %s",
+             out);
+    must_say(0, "weight", KVR_PROGRAM " trace show --row 5 %s", out);
+    must_say(0, "h2o",
+             KVR_PROGRAM " replay %s --policy h2o,topk --budget 2 --bounds",
+             out);
+    must_say(0, "head", KVR_PROGRAM " sparsity %s", out);
+}
+END_TEST
+
 START_TEST(ids_come_from_standard_input)
 {
     must_say(0, "\"n_token\": 3",
@@ -113,6 +134,7 @@ int main(void)
     tcase_add_test(tc, dry_run_computes_nothing);
     tcase_add_test(tc, message_becomes_a_chat);
     tcase_add_test(tc, output_is_not_overwritten_unasked);
+    tcase_add_test(tc, queries_and_keys_are_a_trace);
     tcase_add_test(tc, ids_come_from_standard_input);
     tcase_add_test(tc, full_disk_is_said);
     suite_add_tcase(suite, tc);

@@ -20,6 +20,68 @@ static uint32_t largest(const struct made *m)
     return m->t_max != 0 ? m->t_max : m->t;
 }
 
+static double number(uint32_t layer, uint32_t head, uint32_t a, uint32_t b,
+                     uint32_t c)
+{
+    const struct kvr_random stream = {
+        .seed = 11, .purpose = KVR_RANDOM_TEST, .layer = layer, .head = head};
+
+    return 2 * kvr_random_real(&stream, a, b, c) - 1;
+}
+
+void made_vector(const struct made *m, uint32_t layer, enum kvr_vector kind,
+                 uint32_t head, uint32_t token, float *out)
+{
+    const bool big =
+        kind == KVR_KEY && m->big_from != 0 && token >= m->big_from;
+
+    for (uint32_t i = 0; i < m->dim; i++)
+        out[i] = (float)(2 * number(layer, head, token, (uint32_t)kind, i));
+    if (big) /* one that f16 would not hold, and that leaves the rows be */
+        out[token % m->dim] = 300;
+    if (m->big_from != 0 && kind == KVR_QUERY)
+        for (uint32_t i = 0; i < m->dim; i++)
+            out[i] *= 0.01f;
+}
+
+float made_activation(const struct made *m, uint32_t layer, uint32_t token,
+                      uint32_t neuron)
+{
+    const double x = number(layer, m->n_head, token, 9, neuron);
+
+    return x < 0 ? 0 : (float)x;
+}
+
+float made_logit(const struct made *m, uint32_t token, uint32_t id)
+{
+    return (float)(9 * number(m->n_layer, 0, token, 8, id));
+}
+
+/* What stays visible is from `first` on. */
+static void soft_row(const struct made *m, uint32_t layer, uint32_t head,
+                     uint32_t row, uint32_t first, uint32_t n, float *out)
+{
+    float query[MADE_MOST_DIM], key[MADE_MOST_DIM];
+    double most = -INFINITY, sum = 0;
+    double *logit = calloc(n, sizeof *logit);
+
+    made_vector(m, layer, KVR_QUERY, head, row, query);
+    for (uint32_t i = first; i < n; i++) {
+        made_vector(m, layer, KVR_KEY, head / (m->n_head / m->n_kv_head), i,
+                    key);
+        for (uint32_t k = 0; k < m->dim; k++)
+            logit[i] += 0.125 * (double)query[k] * (double)key[k];
+        if (m->softcap > 0)
+            logit[i] = m->softcap * tanh(logit[i] / m->softcap);
+        most = fmax(most, logit[i]);
+    }
+    for (uint32_t i = first; i < n; i++)
+        sum += exp(logit[i] - most);
+    for (uint32_t i = 0; i < n; i++)
+        out[i] = i < first ? 0 : (float)(exp(logit[i] - most) / sum);
+    free(logit);
+}
+
 void made_row(const struct made *m, uint32_t layer, uint32_t head, uint32_t row,
               float *out)
 {
@@ -33,6 +95,10 @@ void made_row(const struct made *m, uint32_t layer, uint32_t head, uint32_t row,
         first = row + 1 - m->span;
     if (m->mask == KVR_MASK_CHUNK)
         first = row / m->span * m->span;
+    if (m->stores & KVR_STORES_QUERY) {
+        soft_row(m, layer, head, row, first, n, out);
+        return;
+    }
     for (uint32_t i = 0; i < n; i++) {
         double x = kvr_random_real(&stream, row, 0, i);
         x = i < first ? 0 : x * x * x * x + (i == 0 ? 3 : 0);
@@ -60,7 +126,9 @@ enum kvr_status made_open(struct kvr_writer **out, const struct made *m,
         .round_bits = m->round_bits,
         .layers = layers,
         .cache = "full",
+        .n_vocab = m->n_vocab,
         .model_name = "made"};
+    const enum kvr_dtype d = m->vector_dtype;
 
     for (uint32_t l = 0; l < m->n_layer; l++)
         layers[l] = (struct kvr_layer_shape){.layer = 2 * l,
@@ -69,6 +137,11 @@ enum kvr_status made_open(struct kvr_writer **out, const struct made *m,
                                              .mask = m->mask,
                                              .span = m->span,
                                              .scale = 0.125,
+                                             .softcap = m->softcap,
+                                             .key_dim = m->dim,
+                                             .value_dim = m->dim,
+                                             .stores = m->stores,
+                                             .vector_dtype = {d, d, d},
                                              .kv_source = -1};
     return kvr_writer_open(out, path, &shape, &options, err);
 }
@@ -80,6 +153,8 @@ static enum kvr_status give_rows(struct kvr_writer *writer,
     float *row = calloc(largest(m), sizeof *row);
     enum kvr_status status = KVR_OK;
 
+    if (m->stores != 0 && (m->stores & KVR_STORES_ATTENTION) == 0)
+        end = first;
     for (uint32_t l = 0; l < m->n_layer; l++)
         for (uint32_t h = 0; h < m->n_head; h++)
             for (uint32_t t = first; status == KVR_OK && t < end; t++) {
@@ -87,6 +162,54 @@ static enum kvr_status give_rows(struct kvr_writer *writer,
                 status = kvr_writer_rows(writer, l, h, t, 1, row, 0, err);
             }
     free(row);
+    return status;
+}
+
+static enum kvr_status give_vectors(struct kvr_writer *writer,
+                                    const struct made *m, uint32_t layer,
+                                    enum kvr_vector kind, uint32_t first,
+                                    uint32_t n, struct kvr_error *err)
+{
+    const uint32_t heads = kind == KVR_QUERY ? m->n_head : m->n_kv_head;
+    const size_t width = (size_t)heads * m->dim;
+    float *in = calloc(n, width * sizeof *in);
+
+    if ((m->stores & (uint32_t)KVR_STORES_QUERY << kind) == 0) {
+        free(in);
+        return KVR_OK;
+    }
+    for (uint32_t r = 0; r < n; r++)
+        for (uint32_t h = 0; h < heads; h++)
+            made_vector(m, layer, kind, h, first + r,
+                        in + r * width + (size_t)h * m->dim);
+    const enum kvr_status status =
+        kvr_writer_vectors(writer, layer, kind, first, n, in, width, err);
+    free(in);
+    return status;
+}
+
+static enum kvr_status give_optional(struct kvr_writer *writer,
+                                     const struct made *m, uint32_t first,
+                                     uint32_t n, struct kvr_error *err)
+{
+    const size_t width = m->n_ff > m->n_vocab ? m->n_ff : m->n_vocab;
+    float *in = calloc(n, (width + 1) * sizeof *in);
+    enum kvr_status status = KVR_OK;
+
+    for (uint32_t l = 0; l < m->n_layer; l++) {
+        for (int kind = 0; status == KVR_OK && kind < KVR_N_VECTOR; kind++)
+            status = give_vectors(writer, m, l, (enum kvr_vector)kind, first, n,
+                                  err);
+        for (uint32_t i = 0; i < n * m->n_ff; i++)
+            in[i] = made_activation(m, l, first + i / m->n_ff, i % m->n_ff);
+        if (status == KVR_OK && m->n_ff > 0)
+            status = kvr_writer_mlp(writer, l, m->n_ff, first, n, in, err);
+    }
+    for (uint32_t i = 0; i < n * m->n_vocab; i++)
+        in[i] = made_logit(m, first + i / m->n_vocab, i % m->n_vocab);
+    if (status == KVR_OK && m->n_vocab > 0)
+        status = kvr_writer_logits(writer, first, n, in, err);
+    free(in);
     return status;
 }
 
@@ -122,6 +245,8 @@ enum kvr_status made_steps(struct kvr_writer *writer, const struct made *m,
 {
     enum kvr_status status = give_rows(writer, m, first, end, err);
 
+    if (status == KVR_OK && end > first)
+        status = give_optional(writer, m, first, end - first, err);
     if (status == KVR_OK)
         status = give_rest(writer, m, first, end, err);
     if (status == KVR_OK)

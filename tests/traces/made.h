@@ -16,7 +16,24 @@ struct made {
     enum kvr_mask mask;
     uint32_t span, round_bits;
     bool tokens, text, norms;
+    /* Vectors: KVR_STORES_*, 0: attention alone. With queries the rows are
+     * the softmax of their products with the keys, in doubles. */
+    uint32_t stores, dim;
+    enum kvr_dtype vector_dtype;
+    double softcap;
+    uint32_t big_from;      /* keys go over f16's limit from this token on */
+    uint32_t n_ff, n_vocab; /* MLP sums, logits */
 };
+
+enum { MADE_MOST_DIM = 64 };
+
+/* Vector of a token: `dim` numbers. */
+void made_vector(const struct made *m, uint32_t layer, enum kvr_vector kind,
+                 uint32_t head, uint32_t token, float *out);
+/* Input of the down projection; logits. */
+float made_activation(const struct made *m, uint32_t layer, uint32_t token,
+                      uint32_t neuron);
+float made_logit(const struct made *m, uint32_t token, uint32_t id);
 
 /* Row `row` of a head: keys 0..row, sums to 1, rounded to nothing. */
 void made_row(const struct made *m, uint32_t layer, uint32_t head, uint32_t row,
