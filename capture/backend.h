@@ -23,7 +23,7 @@ extern "C" {
 #endif
 
 /* Changes with every change of the structs here; checked first. */
-enum { KVR_BACKEND_ABI = 1 };
+enum { KVR_BACKEND_ABI = 2 };
 
 struct kvr_device;
 struct kvr_tensor;
@@ -40,6 +40,26 @@ struct kvr_weight {
     uint32_t type;
     uint64_t rows, cols;
     const uint8_t *data;
+};
+
+enum kvr_norm_kind {
+    KVR_RMS_NORM,   /* in / sqrt(mean(in^2) + eps) * weight */
+    KVR_LAYER_NORM, /* (in - mean) / sqrt(variance + eps) * weight + bias */
+};
+
+enum kvr_activation {
+    KVR_SILU,
+    KVR_GELU,      /* with the error function */
+    KVR_GELU_TANH, /* its approximation */
+    KVR_RELU,
+    KVR_N_ACTIVATION,
+};
+
+struct kvr_norm {
+    enum kvr_norm_kind kind;
+    const struct kvr_tensor *weight, *bias; /* bias NULL: none */
+    float eps;
+    uint32_t parts; /* of a row, each normalised by itself: heads, or 1 */
 };
 
 /* Attention rows first..first+n-1 of query head `head`, on the host:
@@ -65,6 +85,8 @@ struct kvr_attention {
     uint32_t layer, n_head, n_kv_head, key_dim, value_dim;
     uint32_t first, n;  /* the rows' positions; their keys are stored */
     float scale;        /* of the logits */
+    float softcap;      /* then c * tanh(logit / c); 0: none */
+    uint32_t span;      /* keys that a row sees, its own included; 0: all */
     kvr_rows_fn report; /* NULL: nobody wants the rows */
     void *ud;
 };
@@ -94,17 +116,20 @@ struct kvr_backend {
                             const struct kvr_tensor *tensor, uint32_t first,
                             uint32_t n, struct kvr_error *err);
 
-    /* out[i] = row ids[i] of weight; every id is below its rows */
+    /* out[i] = row ids[i] of weight * scale; every id is below its rows */
     enum kvr_status (*embed)(struct kvr_device *device, struct kvr_tensor *out,
-                             const struct kvr_tensor *weight,
+                             const struct kvr_tensor *weight, float scale,
                              const int32_t *ids, uint32_t n,
                              struct kvr_error *err);
-    /* out = in / sqrt(mean(in^2) + eps) * weight, row by row */
-    enum kvr_status (*rms_norm)(struct kvr_device *device,
-                                struct kvr_tensor *out,
-                                const struct kvr_tensor *in,
-                                const struct kvr_tensor *weight, float eps,
-                                uint32_t n, struct kvr_error *err);
+    /* Row by row, or part by part of each row; out may be in. */
+    enum kvr_status (*norm)(struct kvr_device *device, struct kvr_tensor *out,
+                            const struct kvr_tensor *in,
+                            const struct kvr_norm *norm, uint32_t n,
+                            struct kvr_error *err);
+    /* x += y */
+    enum kvr_status (*add)(struct kvr_device *device, struct kvr_tensor *x,
+                           const struct kvr_tensor *y, uint32_t n,
+                           struct kvr_error *err);
     /* out (+)= in[first + i] weight^T + bias; bias may be NULL ([1, rows]) */
     enum kvr_status (*matmul)(struct kvr_device *device, struct kvr_tensor *out,
                               bool accumulate, const struct kvr_tensor *in,
@@ -123,15 +148,17 @@ struct kvr_backend {
                              struct kvr_tensor *cache,
                              const struct kvr_tensor *in, uint32_t heads,
                              uint32_t first, uint32_t n, struct kvr_error *err);
-    /* Causal attention with softmax in f32. A row that is not finite is
+    /* Causal attention with softmax in f32, over a window where span says
+     * so. A row that is not finite is
      * KVR_ERR_INPUT naming layer, head and step. */
     enum kvr_status (*attention)(struct kvr_device *device,
                                  const struct kvr_attention *call,
                                  struct kvr_error *err);
-    /* gate = silu(gate) * up */
-    enum kvr_status (*silu_mul)(struct kvr_device *device,
+    /* gate = activation(gate) * up; up may be NULL */
+    enum kvr_status (*activate)(struct kvr_device *device,
                                 struct kvr_tensor *gate,
-                                const struct kvr_tensor *up, uint32_t n,
+                                const struct kvr_tensor *up,
+                                enum kvr_activation activation, uint32_t n,
                                 struct kvr_error *err);
 
     /* Optional: NULL where the back end lacks them. */
@@ -143,10 +170,11 @@ struct kvr_backend {
                                  const struct kvr_tensor *weight,
                                  uint32_t n_head, uint32_t n_kv_head,
                                  uint32_t n, struct kvr_error *err);
-    /* out[i] = log softmax(in[i] weight^T)[targets[i]]; n targets */
+    /* out[i] = log softmax(cap(in[i] weight^T))[targets[i]]; n targets; cap:
+     * c * tanh(logit / c), nothing where softcap is 0 */
     enum kvr_status (*log_prob)(struct kvr_device *device, float *out,
                                 const struct kvr_tensor *in,
-                                const struct kvr_tensor *weight,
+                                const struct kvr_tensor *weight, float softcap,
                                 const int32_t *targets, uint32_t n,
                                 struct kvr_error *err);
 };

@@ -100,6 +100,12 @@ static enum kvr_status count_tokens(struct kvr_capture *c,
     c->plan.n_given = given;
     c->plan.prompt_len = wanted > 0 ? wanted : given;
     c->plan.n_token_max = given + c->options.n_generate;
+    if (c->model.model_file[KVR_POSITIONS] != NULL &&
+        c->plan.n_token_max > c->model.config.n_context)
+        return kvr_fail(
+            err, KVR_ERR_USAGE,
+            "%" PRIu32 " tokens, but %s has %" PRIu32 " learned positions",
+            c->plan.n_token_max, c->options.model, c->model.config.n_context);
     if (c->model.config.n_context != 0 &&
         c->plan.n_token_max > c->model.config.n_context)
         kvr_log(KVR_LOG_WARNING,
@@ -138,8 +144,11 @@ static void fill_shape(struct kvr_capture *c)
             .n_kv_head = c->plan.stored_kv_heads,
             .key_dim = m->key_dim,
             .value_dim = m->value_dim,
-            .mask = KVR_MASK_CAUSAL,
-            .scale = 1.0 / sqrt(m->key_dim),
+            .mask =
+                c->model.layers[l].span > 0 ? KVR_MASK_WINDOW : KVR_MASK_CAUSAL,
+            .span = c->model.layers[l].span,
+            .scale = m->attention_scale,
+            .softcap = m->softcap,
             .kv_source = -1,
             .stores = stores(&c->options),
             .vector_dtype = {[KVR_QUERY] = c->options.dtype,
@@ -164,7 +173,7 @@ static void fill_shape(struct kvr_capture *c)
         .created = c->options.created,
         .options = c->options.command_line,
         .model_name = c->model.name,
-        .architecture = c->model.family->gguf,
+        .architecture = kvr_family_name(c->model.family),
         .model_hash = c->model.hash,
         .quantisation = c->model.quantisation,
         .backend = c->backend->name,
@@ -202,20 +211,6 @@ static uint64_t writer_bytes(const struct kvr_capture *c)
                        (3 * plan->stored_heads + 3 * plan->stored_kv_heads);
 }
 
-/* Query and key weights in the decoder's order of rows. */
-static uint64_t copied_bytes(const struct kvr_model *model)
-{
-    uint64_t bytes = 0;
-
-    for (uint32_t i = 0; i < model->config.n_layer * (uint32_t)KVR_N_LAYER_SLOT;
-         i++)
-        if (model->layer_file[i] != NULL &&
-            model->family->layer_slots[i % KVR_N_LAYER_SLOT].order !=
-                KVR_ROWS_AS_STORED)
-            bytes += model->layer_file[i]->size;
-    return bytes;
-}
-
 static void fill_plan(struct kvr_capture *c, const char *why)
 {
     const struct kvr_decoder_options decoder = {
@@ -226,7 +221,7 @@ static void fill_plan(struct kvr_capture *c, const char *why)
     struct kvr_capture_plan *plan = &c->plan;
 
     plan->model_name = c->model.name;
-    plan->architecture = c->model.family->gguf;
+    plan->architecture = kvr_family_name(c->model.family);
     plan->quantisation = c->model.quantisation;
     plan->backend = c->backend->name;
     plan->backend_why = why;
@@ -243,7 +238,7 @@ static void fill_plan(struct kvr_capture *c, const char *why)
                           ? kvr_free_space(c->options.output)
                           : UINT64_MAX;
     plan->memory_bytes =
-        PROGRAM_BYTES + c->model.weight_bytes + copied_bytes(&c->model) +
+        PROGRAM_BYTES + c->model.weight_bytes + kvr_weights_bytes(&c->model) +
         kvr_decoder_bytes(&c->model, &decoder) + writer_bytes(c);
 }
 
@@ -287,21 +282,24 @@ static enum kvr_status open_tokenizer(struct kvr_capture *c,
                                       struct kvr_error *err)
 {
     static const char name[] = "/tokenizer.json";
-    const size_t n = strlen(c->options.model);
-    enum kvr_status status = KVR_OK;
 
     if (c->options.tokenizer != NULL)
         return kvr_tokenizer_from_json(&c->tokenizer, c->options.tokenizer,
                                        err);
+    if (c->model.gguf != NULL)
+        return kvr_tokenizer_from_gguf(&c->tokenizer, c->model.gguf, err);
+    const size_t n = strlen(c->model.folder);
     char *path = malloc(n + sizeof name);
     if (path == NULL)
         return kvr_no_memory(err, "a path", n);
-    memcpy(path, c->options.model, n);
+    memcpy(path, c->model.folder, n);
     memcpy(path + n, name, sizeof name);
-    if (kvr_file_exists(path))
-        status = kvr_tokenizer_from_json(&c->tokenizer, path, err);
-    else if (c->model.gguf != NULL)
-        status = kvr_tokenizer_from_gguf(&c->tokenizer, c->model.gguf, err);
+    enum kvr_status status =
+        kvr_file_exists(path)
+            ? kvr_tokenizer_from_json(&c->tokenizer, path, err)
+            : kvr_fail(err, KVR_ERR_UNSUPPORTED,
+                       "%s: no tokenizer.json; give --ids or --tokenizer",
+                       c->model.folder);
     free(path);
     return status;
 }

@@ -1,4 +1,5 @@
-/* cpu_attention.c -- causal attention, block of rows by block of rows.
+/* cpu_attention.c -- attention, causal or over a window, block of rows by
+ * block of rows.
  *
  * Logits of a block by one matrix product, softmax row by row, the block
  * handed out, then the product with the values. A decode step takes the
@@ -29,6 +30,14 @@ static uint32_t n_keys(const struct block *b, uint32_t r)
     return b->call->first + (b->across_heads ? 0 : b->row + r) + 1;
 }
 
+/* First key that row r sees; the first of the block's rows sees it first. */
+static uint32_t first_key(const struct block *b, uint32_t r)
+{
+    const uint32_t keys = n_keys(b, r), span = b->call->span;
+
+    return span > 0 && keys > span ? keys - span : 0;
+}
+
 static enum kvr_status soften(struct block *b, const struct kvr_device *device,
                               struct kvr_error *err)
 {
@@ -36,14 +45,19 @@ static enum kvr_status soften(struct block *b, const struct kvr_device *device,
 
     for (uint32_t r = 0; r < b->n; r++) {
         float *row = b->weights + (size_t)r * b->stride;
-        const uint32_t keys = n_keys(b, r);
-        b->lse[r] = device->kernels->softmax(row, keys, &b->mass[r]);
+        const uint32_t keys = n_keys(b, r), from = first_key(b, r);
+        if (b->call->softcap > 0)
+            device->kernels->soft_cap(row + from, keys - from,
+                                      b->call->softcap);
+        b->lse[r] =
+            device->kernels->softmax(row + from, keys - from, &b->mass[r]);
         if (!isfinite(b->lse[r]))
             return kvr_fail(err, KVR_ERR_INPUT,
                             "layer %" PRIu32 " head %" PRIu32 " step %" PRIu32
                             ": attention is not finite",
                             b->call->layer, b->head + (b->across_heads ? r : 0),
                             keys - 1);
+        memset(row, 0, from * sizeof *row);
         memset(row + keys, 0, (widest - keys) * sizeof *row);
     }
     return KVR_OK;
@@ -83,9 +97,11 @@ static enum kvr_status do_block(struct block *b,
                                 struct kvr_error *err)
 {
     const struct kvr_attention *a = b->call;
+    /* the keys that some row of the block sees */
+    const uint32_t from = first_key(b, 0), keys = n_keys(b, b->n - 1) - from;
     const size_t cache_row = (size_t)(b->head / (a->n_head / a->n_kv_head)) *
-                             device->options.max_keys;
-    const uint32_t keys = n_keys(b, b->n - 1);
+                                 device->options.max_keys +
+                             from;
     /* from one row of the block to the next */
     const size_t query_step =
         b->across_heads ? a->key_dim : (size_t)a->n_head * a->key_dim;
@@ -93,17 +109,17 @@ static enum kvr_status do_block(struct block *b,
         b->across_heads ? a->value_dim : (size_t)a->n_head * a->value_dim;
     enum kvr_status status;
 
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (blasint)b->n,
-                (blasint)keys, (blasint)a->key_dim, a->scale,
-                a->query->f32 +
-                    ((size_t)b->row * a->n_head + b->head) * a->key_dim,
-                (blasint)query_step, a->keys->f32 + cache_row * a->key_dim,
-                (blasint)a->key_dim, 0.0f, b->weights, (blasint)b->stride);
+    cblas_sgemm(
+        CblasRowMajor, CblasNoTrans, CblasTrans, (blasint)b->n, (blasint)keys,
+        (blasint)a->key_dim, a->scale,
+        a->query->f32 + ((size_t)b->row * a->n_head + b->head) * a->key_dim,
+        (blasint)query_step, a->keys->f32 + cache_row * a->key_dim,
+        (blasint)a->key_dim, 0.0f, b->weights + from, (blasint)b->stride);
     if ((status = soften(b, device, err)) != KVR_OK ||
         (status = hand_out(b, err)) != KVR_OK)
         return status;
     cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (blasint)b->n,
-                (blasint)a->value_dim, (blasint)keys, 1.0f, b->weights,
+                (blasint)a->value_dim, (blasint)keys, 1.0f, b->weights + from,
                 (blasint)b->stride, a->values->f32 + cache_row * a->value_dim,
                 (blasint)a->value_dim, 0.0f,
                 a->out->f32 +

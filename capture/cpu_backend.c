@@ -188,41 +188,88 @@ static enum kvr_status cpu_read(struct kvr_device *device, float *out,
 
 static enum kvr_status cpu_embed(struct kvr_device *device,
                                  struct kvr_tensor *out,
-                                 const struct kvr_tensor *weight,
+                                 const struct kvr_tensor *weight, float scale,
                                  const int32_t *ids, uint32_t n,
                                  struct kvr_error *err)
 {
     (void)device;
     (void)err;
-    for (uint32_t i = 0; i < n; i++)
+    for (uint32_t i = 0; i < n; i++) {
+        float *row = out->f32 + i * out->cols;
         weight->type->expand(
-            out->f32 + i * out->cols,
-            weight->stored + (size_t)ids[i] * weight->row_bytes, weight->cols);
+            row, weight->stored + (size_t)ids[i] * weight->row_bytes,
+            weight->cols);
+        for (uint64_t k = 0; k < weight->cols && scale != 1.0f; k++)
+            row[k] *= scale;
+    }
     return KVR_OK;
 }
 
-static enum kvr_status cpu_rms_norm(struct kvr_device *device,
-                                    struct kvr_tensor *out,
-                                    const struct kvr_tensor *in,
-                                    const struct kvr_tensor *weight, float eps,
-                                    uint32_t n, struct kvr_error *err)
+/* One channel may be 1000 times the others: sums are doubles. */
+static void rms_norm(float *y, const float *x, const struct kvr_norm *norm,
+                     uint64_t n)
 {
-    const float *gain = weight->f32;
+    const float *gain = norm->weight->f32;
+    double sum = 0;
+
+#pragma omp simd reduction(+ : sum)
+    for (uint64_t k = 0; k < n; k++)
+        sum += (double)x[k] * (double)x[k];
+    const float factor =
+        (float)(1.0 / sqrt(sum / (double)n + (double)norm->eps));
+    for (uint64_t k = 0; k < n; k++)
+        y[k] = x[k] * factor * gain[k];
+}
+
+static void layer_norm(float *y, const float *x, const struct kvr_norm *norm,
+                       uint64_t n)
+{
+    const float *gain = norm->weight->f32;
+    const float *bias = norm->bias != NULL ? norm->bias->f32 : NULL;
+    double sum = 0, squares = 0;
+
+#pragma omp simd reduction(+ : sum)
+    for (uint64_t k = 0; k < n; k++)
+        sum += (double)x[k];
+    const double mean = sum / (double)n;
+#pragma omp simd reduction(+ : squares)
+    for (uint64_t k = 0; k < n; k++)
+        squares += ((double)x[k] - mean) * ((double)x[k] - mean);
+    const double factor = 1.0 / sqrt(squares / (double)n + (double)norm->eps);
+    for (uint64_t k = 0; k < n; k++)
+        y[k] = (float)(((double)x[k] - mean) * factor) * gain[k] +
+               (bias != NULL ? bias[k] : 0.0f);
+}
+
+static enum kvr_status cpu_norm(struct kvr_device *device,
+                                struct kvr_tensor *out,
+                                const struct kvr_tensor *in,
+                                const struct kvr_norm *norm, uint32_t n,
+                                struct kvr_error *err)
+{
+    const uint64_t width = in->cols / norm->parts;
 
     (void)device;
     (void)err;
-    for (uint32_t i = 0; i < n; i++) {
-        const float *x = in->f32 + i * in->cols;
-        float *y = out->f32 + i * in->cols;
-        double sum = 0; /* one channel may be 1000 times the others */
-#pragma omp simd reduction(+ : sum)
-        for (uint64_t k = 0; k < in->cols; k++)
-            sum += (double)x[k] * (double)x[k];
-        const float factor =
-            (float)(1.0 / sqrt(sum / (double)in->cols + (double)eps));
-        for (uint64_t k = 0; k < in->cols; k++)
-            y[k] = x[k] * factor * gain[k];
+    for (uint64_t i = 0; i < (uint64_t)n * norm->parts; i++) {
+        const float *x = in->f32 + i * width;
+        float *y = out->f32 + i * width;
+        if (norm->kind == KVR_RMS_NORM)
+            rms_norm(y, x, norm, width);
+        else
+            layer_norm(y, x, norm, width);
     }
+    return KVR_OK;
+}
+
+static enum kvr_status cpu_add(struct kvr_device *device, struct kvr_tensor *x,
+                               const struct kvr_tensor *y, uint32_t n,
+                               struct kvr_error *err)
+{
+    (void)device;
+    (void)err;
+    for (uint64_t i = 0; i < n * x->cols; i++)
+        x->f32[i] += y->f32[i];
     return KVR_OK;
 }
 
@@ -267,13 +314,15 @@ static enum kvr_status cpu_store(struct kvr_device *device,
     return KVR_OK;
 }
 
-static enum kvr_status cpu_silu_mul(struct kvr_device *device,
+static enum kvr_status cpu_activate(struct kvr_device *device,
                                     struct kvr_tensor *gate,
-                                    const struct kvr_tensor *up, uint32_t n,
+                                    const struct kvr_tensor *up,
+                                    enum kvr_activation activation, uint32_t n,
                                     struct kvr_error *err)
 {
     (void)err;
-    device->kernels->silu_mul(gate->f32, up->f32, n * gate->cols);
+    device->kernels->activate(gate->f32, up != NULL ? up->f32 : NULL,
+                              n * gate->cols, activation);
     return KVR_OK;
 }
 
@@ -287,12 +336,13 @@ const struct kvr_backend kvr_backend_cpu = {
     .write = cpu_write,
     .read = cpu_read,
     .embed = cpu_embed,
-    .rms_norm = cpu_rms_norm,
+    .norm = cpu_norm,
+    .add = cpu_add,
     .matmul = kvr_cpu_matmul,
     .rope = cpu_rope,
     .store = cpu_store,
     .attention = kvr_cpu_attention,
-    .silu_mul = cpu_silu_mul,
+    .activate = cpu_activate,
     .value_out = kvr_cpu_value_out,
     .log_prob = kvr_cpu_log_prob,
 };

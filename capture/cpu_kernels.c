@@ -1,4 +1,4 @@
-/* cpu_kernels.c -- dot products, softmax and SiLU.
+/* cpu_kernels.c -- dot products, softmax and activations.
  *
  * Dot products with stored rows are written twice, plainly and for AVX2; the
  * loops over activations once, compiled for both.
@@ -228,14 +228,89 @@ INLINE double sum_exp(const float *x, size_t n, float *max_out)
     return sum;
 }
 
-INLINE void silu_mul(float *restrict gate, const float *restrict up, size_t n)
+/* x / (1 + exp(-y)), where y is far from overflow or its side is clear. */
+INLINE float times_sigmoid(float x, float y)
+{
+    const float below = y < -88.0f ? -88.0f : y;
+    const float bounded = below > 88.0f ? 88.0f : below;
+
+    return x / (1.0f + exp_of(-bounded));
+}
+
+INLINE void silu(float *x, size_t n)
+{
+#pragma omp simd
+    for (size_t i = 0; i < n; i++)
+        x[i] = times_sigmoid(x[i], x[i]);
+}
+
+/* x (1 + tanh(u)) / 2 with u = sqrt(2 / pi) (x + 0.044715 x^3) is x times the
+ * logistic function of 2 u. */
+INLINE void gelu_tanh(float *x, size_t n)
 {
 #pragma omp simd
     for (size_t i = 0; i < n; i++) {
-        const float x = gate[i];
-        const float below = x < -88.0f ? -88.0f : x; /* exp stays finite */
-        const float bounded = below > 88.0f ? 88.0f : below;
-        gate[i] = x / (1.0f + exp_of(-bounded)) * up[i];
+        const float v = x[i];
+        x[i] =
+            times_sigmoid(v, 1.5957691216057308f * (v + 0.044715f * v * v * v));
+    }
+}
+
+INLINE void gelu(float *x, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        x[i] = 0.5f * x[i] * erfcf(-0.70710678118654752f * x[i]);
+}
+
+INLINE void relu(float *x, size_t n)
+{
+#pragma omp simd
+    for (size_t i = 0; i < n; i++)
+        x[i] = x[i] < 0.0f ? 0.0f : x[i]; /* NaN stays */
+}
+
+INLINE void activate(float *restrict gate, const float *restrict up, size_t n,
+                     enum kvr_activation activation)
+{
+    switch (activation) {
+    case KVR_SILU:
+        silu(gate, n);
+        break;
+    case KVR_GELU:
+        gelu(gate, n);
+        break;
+    case KVR_GELU_TANH:
+        gelu_tanh(gate, n);
+        break;
+    case KVR_RELU:
+        relu(gate, n);
+        break;
+    case KVR_N_ACTIVATION:
+        break;
+    }
+    if (up == NULL)
+        return;
+#pragma omp simd
+    for (size_t i = 0; i < n; i++)
+        gate[i] *= up[i];
+}
+
+/* tanh by its series where it is nearly a line, else by exp(-2 |x|). */
+INLINE void soft_cap(float *row, size_t n, float cap)
+{
+    const float factor = 1.0f / cap;
+
+#pragma omp simd
+    for (size_t i = 0; i < n; i++) {
+        const float x = row[i] * factor, size = fabsf(x), s = x * x;
+        const float t = exp_of(-2.0f * size);
+        const float far = copysignf((1.0f - t) / (1.0f + t), x);
+        const float near =
+            x +
+            x * s *
+                (-0.333333333f +
+                 s * (0.133333333f - s * (0.0539682540f - s * 0.0218694885f)));
+        row[i] = cap * (size < 0.25f ? near : far);
     }
 }
 
@@ -248,9 +323,14 @@ INLINE void silu_mul(float *restrict gate, const float *restrict up, size_t n)
     { \
         return sum_exp(x, n, max); \
     } \
-    target static void silu_mul_##isa(float *gate, const float *up, size_t n) \
+    target static void activate_##isa(float *gate, const float *up, size_t n, \
+                                      enum kvr_activation activation) \
     { \
-        silu_mul(gate, up, n); \
+        activate(gate, up, n, activation); \
+    } \
+    target static void soft_cap_##isa(float *row, size_t n, float cap) \
+    { \
+        soft_cap(row, n, cap); \
     } \
     static const struct kvr_cpu_kernels isa##_kernels = { \
         .dot = dot_##isa, \
@@ -258,7 +338,8 @@ INLINE void silu_mul(float *restrict gate, const float *restrict up, size_t n)
         .dot_q8_0 = dot_q8_0_##isa, \
         .softmax = softmax_##isa, \
         .sum_exp = sum_exp_##isa, \
-        .silu_mul = silu_mul_##isa, \
+        .activate = activate_##isa, \
+        .soft_cap = soft_cap_##isa, \
     };
 
 VARIANT(base, )

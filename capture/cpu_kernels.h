@@ -3,6 +3,8 @@
 #ifndef CPU_KERNELS_H
 #define CPU_KERNELS_H
 
+#include "backend.h"
+
 #include <stddef.h>
 #include <stdint.h>
 
@@ -16,7 +18,11 @@ struct kvr_cpu_kernels {
     float (*softmax)(float *row, size_t n, float *mass);
     /* Sum of exp(x - *max) with *max the largest. */
     double (*sum_exp)(const float *x, size_t n, float *max);
-    void (*silu_mul)(float *gate, const float *up, size_t n);
+    /* gate = activation(gate) * up; up may be NULL */
+    void (*activate)(float *gate, const float *up, size_t n,
+                     enum kvr_activation activation);
+    /* row = cap * tanh(row / cap) */
+    void (*soft_cap)(float *row, size_t n, float cap);
 };
 
 /* Those of the instruction set in use (kvr_isa). */

@@ -143,6 +143,7 @@ struct scores {
     struct kvr_device *device;
     const struct kvr_tensor *in, *weight;
     const int32_t *targets;
+    float softcap;
     uint32_t n;
     float *logits; /* [worker][n, panel] */
     float *max;    /* [panel][n], and the sums of exp(logit - max) */
@@ -167,8 +168,10 @@ static enum kvr_status score_panel(uint32_t item, uint32_t worker, void *ud,
                 (blasint)some, (blasint)cols, 1.0f, s->in->f32, (blasint)cols,
                 panel, (blasint)cols, 0.0f, logits, KVR_CPU_PANEL);
     for (uint32_t i = 0; i < s->n; i++) {
-        const float *row = logits + (size_t)i * KVR_CPU_PANEL;
+        float *row = logits + (size_t)i * KVR_CPU_PANEL;
         const size_t at = (size_t)item * s->n + i;
+        if (s->softcap > 0)
+            s->device->kernels->soft_cap(row, some, s->softcap);
         s->sum[at] = s->device->kernels->sum_exp(row, some, &s->max[at]);
         const uint64_t target = (uint64_t)s->targets[i];
         if (target >= from && target < from + some)
@@ -195,7 +198,7 @@ static void combine(float *out, const struct scores *s, uint32_t n_panels)
 
 enum kvr_status kvr_cpu_log_prob(struct kvr_device *device, float *out,
                                  const struct kvr_tensor *in,
-                                 const struct kvr_tensor *weight,
+                                 const struct kvr_tensor *weight, float softcap,
                                  const int32_t *targets, uint32_t n,
                                  struct kvr_error *err)
 {
@@ -208,6 +211,7 @@ enum kvr_status kvr_cpu_log_prob(struct kvr_device *device, float *out,
         .in = in,
         .weight = weight,
         .targets = targets,
+        .softcap = softcap,
         .n = n,
         .logits = kvr_aligned_calloc((size_t)device->n_workers * n,
                                      KVR_CPU_PANEL * sizeof(float)),

@@ -46,7 +46,7 @@ enum kvr_status kvr_cpu_matmul(struct kvr_device *device,
                                struct kvr_error *err);
 enum kvr_status kvr_cpu_log_prob(struct kvr_device *device, float *out,
                                  const struct kvr_tensor *in,
-                                 const struct kvr_tensor *weight,
+                                 const struct kvr_tensor *weight, float softcap,
                                  const int32_t *targets, uint32_t n,
                                  struct kvr_error *err);
 enum kvr_status kvr_cpu_value_out(struct kvr_device *device, float *out,

@@ -1,6 +1,6 @@
 /* decoder.c -- the forward pass, in the words of the back-end table.
  * SPDX-License-Identifier: GPL-3.0-or-later */
-#include "decoder.h"
+#include "decoder_private.h"
 
 #include "kvr_memory.h"
 
@@ -8,23 +8,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-struct kvr_decoder {
-    const struct kvr_model *model;
-    const struct kvr_backend *backend;
-    struct kvr_device *device;
-    struct kvr_weights weights;
-    struct kvr_decoder_options options;
-    uint32_t position, last_rows;
-    /* activations, one token per row */
-    struct kvr_tensor *x, *normed, *query, *key, *value, *mixed, *gate, *up;
-    struct kvr_tensor *angles, *logits;
-    struct kvr_tensor **keys, **values; /* caches, [n_layer] */
-    /* on the host */
-    float *host;  /* the widest activation of one feed */
-    float *host2; /* keys beside queries */
-    float *norms; /* [(3 G + H) * max_rows] */
-};
 
 /* Columns of the widest activation that is read back. */
 static uint64_t widest(const struct kvr_config *c)
@@ -46,9 +29,9 @@ uint64_t kvr_decoder_bytes(const struct kvr_model *model,
     const uint64_t cache = (uint64_t)c->n_layer * c->n_kv_head *
                            (c->key_dim + c->value_dim) * options->max_tokens;
     const uint64_t row =
-        2ull * c->hidden + kvr_dim_size(c, KVR_DIM_QUERY) +
+        3ull * c->hidden + kvr_dim_size(c, KVR_DIM_QUERY) +
         kvr_dim_size(c, KVR_DIM_KEY) + kvr_dim_size(c, KVR_DIM_VALUE) +
-        kvr_dim_size(c, KVR_DIM_HEADS) + 2ull * c->n_ff + c->rope_dim +
+        kvr_dim_size(c, KVR_DIM_HEADS) + 2ull * c->n_ff + 2ull * c->rope_dim +
         widest(c) + kvr_dim_size(c, KVR_DIM_KEY) + 3ull * c->n_kv_head +
         c->n_head;
     /* attention rows or an expanded panel, per thread (64 and 128 rows) */
@@ -65,6 +48,13 @@ struct wanted {
     uint64_t rows, cols;
 };
 
+/* Is something made apart and then added to the residual? */
+static bool adds_apart(const struct kvr_model *model)
+{
+    return model->model_file[KVR_POSITIONS] != NULL ||
+           model->layer_file[KVR_ATTN_POST_NORM] != NULL;
+}
+
 static enum kvr_status make_buffers(struct kvr_decoder *d,
                                     struct kvr_error *err)
 {
@@ -79,8 +69,11 @@ static enum kvr_status make_buffers(struct kvr_decoder *d,
         {&d->mixed, n, kvr_dim_size(c, KVR_DIM_HEADS)},
         {&d->gate, n, c->n_ff},
         {&d->up, n, c->n_ff},
-        {&d->angles, n, c->rope_dim},
         {&d->logits, 1, c->n_vocab},
+        {&d->added, n, adds_apart(d->model) ? c->hidden : 0},
+        {&d->angles, n, c->rope_dim},
+        {&d->angles_local, n,
+         d->model->inv_freq_local != NULL ? c->rope_dim : 0},
     };
     enum kvr_status status = KVR_OK;
 
@@ -119,7 +112,9 @@ static enum kvr_status make_host(struct kvr_decoder *d, struct kvr_error *err)
     d->host = kvr_calloc(n, widest(c) * sizeof(float));
     d->host2 = kvr_calloc(n, kvr_dim_size(c, KVR_DIM_KEY) * sizeof(float));
     d->norms = kvr_calloc(n, (3ull * c->n_kv_head + c->n_head) * sizeof(float));
-    if (d->host == NULL || d->host2 == NULL || d->norms == NULL)
+    d->places = kvr_calloc(n, sizeof *d->places);
+    if (d->host == NULL || d->host2 == NULL || d->norms == NULL ||
+        d->places == NULL)
         return kvr_no_memory(err, "activations", n * widest(c) * sizeof(float));
     return KVR_OK;
 }
@@ -168,6 +163,7 @@ void kvr_decoder_free(struct kvr_decoder *d)
     free(d->host);
     free(d->host2);
     free(d->norms);
+    free(d->places);
     free(d);
 }
 
@@ -178,26 +174,29 @@ uint32_t kvr_decoder_position(const struct kvr_decoder *d)
 
 /* Angles as the reference computes them: f32 products of position and
  * frequency. */
-static enum kvr_status set_angles(struct kvr_decoder *d, uint32_t n,
-                                  struct kvr_error *err)
+static enum kvr_status write_angles(struct kvr_decoder *d,
+                                    struct kvr_tensor *angles,
+                                    const float *inv_freq, uint32_t n,
+                                    struct kvr_error *err)
 {
     const uint32_t half = d->model->config.rope_dim / 2;
 
+    if (inv_freq == NULL)
+        return KVR_OK;
     for (uint32_t i = 0; i < n; i++)
         for (uint32_t j = 0; j < half; j++) {
-            const float angle =
-                (float)(d->position + i) * d->model->inv_freq[j];
+            const float angle = (float)(d->position + i) * inv_freq[j];
             float *row = d->host + (size_t)i * 2 * half;
             row[j] = (float)cos((double)angle);
             row[half + j] = (float)sin((double)angle);
         }
-    return d->backend->write(d->device, d->angles, d->host, n, err);
+    return d->backend->write(d->device, angles, d->host, n, err);
 }
 
-static enum kvr_status show_hidden(struct kvr_decoder *d, uint32_t index,
-                                   const struct kvr_tensor *x, uint32_t n,
-                                   const struct kvr_observer *o,
-                                   struct kvr_error *err)
+enum kvr_status kvr_decoder_show_hidden(struct kvr_decoder *d, uint32_t index,
+                                        const struct kvr_tensor *x, uint32_t n,
+                                        const struct kvr_observer *o,
+                                        struct kvr_error *err)
 {
     if (o == NULL || o->hidden == NULL)
         return KVR_OK;
@@ -263,9 +262,9 @@ static enum kvr_status show_norms(struct kvr_decoder *d, uint32_t layer,
     return o->norms(o->ud, &norms, err);
 }
 
-static enum kvr_status show_layer(struct kvr_decoder *d, uint32_t layer,
-                                  uint32_t n, const struct kvr_observer *o,
-                                  struct kvr_error *err)
+enum kvr_status kvr_decoder_show_layer(struct kvr_decoder *d, uint32_t layer,
+                                       uint32_t n, const struct kvr_observer *o,
+                                       struct kvr_error *err)
 {
     const bool chosen = o != NULL && (o->layers == NULL || o->layers[layer]);
     enum kvr_status status = KVR_OK;
@@ -287,83 +286,6 @@ static enum kvr_status show_layer(struct kvr_decoder *d, uint32_t layer,
     return o->query_key(o->ud, layer, d->position, n, d->host, d->host2, err);
 }
 
-static enum kvr_status attend(struct kvr_decoder *d, uint32_t layer,
-                              struct kvr_tensor *const *w, uint32_t n,
-                              const struct kvr_observer *o,
-                              struct kvr_error *err)
-{
-    const struct kvr_backend *b = d->backend;
-    const struct kvr_config *c = &d->model->config;
-    const bool chosen = o != NULL && (o->layers == NULL || o->layers[layer]);
-    const struct kvr_attention call = {
-        .out = d->mixed,
-        .query = d->query,
-        .keys = d->keys[layer],
-        .values = d->values[layer],
-        .layer = layer,
-        .n_head = c->n_head,
-        .n_kv_head = c->n_kv_head,
-        .key_dim = c->key_dim,
-        .value_dim = c->value_dim,
-        .first = d->position,
-        .n = n,
-        .scale = (float)(1.0 / sqrt(c->key_dim)),
-        .report = chosen ? o->rows : NULL,
-        .ud = chosen ? o->ud : NULL,
-    };
-    enum kvr_status status;
-
-    if ((status = b->rms_norm(d->device, d->normed, d->x, w[KVR_ATTN_NORM],
-                              (float)c->norm_eps, n, err)) != KVR_OK ||
-        (status = b->matmul(d->device, d->query, false, d->normed, 0, w[KVR_Q],
-                            w[KVR_Q_BIAS], n, err)) != KVR_OK ||
-        (status = b->matmul(d->device, d->key, false, d->normed, 0, w[KVR_K],
-                            w[KVR_K_BIAS], n, err)) != KVR_OK ||
-        (status = b->matmul(d->device, d->value, false, d->normed, 0, w[KVR_V],
-                            w[KVR_V_BIAS], n, err)) != KVR_OK ||
-        (status = b->rope(d->device, d->query, d->angles, c->n_head,
-                          c->rope_dim, n, err)) != KVR_OK ||
-        (status = b->rope(d->device, d->key, d->angles, c->n_kv_head,
-                          c->rope_dim, n, err)) != KVR_OK ||
-        (status = b->store(d->device, d->keys[layer], d->key, c->n_kv_head,
-                           d->position, n, err)) != KVR_OK ||
-        (status = b->store(d->device, d->values[layer], d->value, c->n_kv_head,
-                           d->position, n, err)) != KVR_OK ||
-        (status = b->attention(d->device, &call, err)) != KVR_OK ||
-        (status = show_layer(d, layer, n, o, err)) != KVR_OK)
-        return status;
-    return b->matmul(d->device, d->x, true, d->mixed, 0, w[KVR_O],
-                     w[KVR_O_BIAS], n, err);
-}
-
-static enum kvr_status feed_forward(struct kvr_decoder *d, uint32_t layer,
-                                    struct kvr_tensor *const *w, uint32_t n,
-                                    const struct kvr_observer *o,
-                                    struct kvr_error *err)
-{
-    const struct kvr_backend *b = d->backend;
-    enum kvr_status status;
-
-    if ((status = b->rms_norm(d->device, d->normed, d->x, w[KVR_FF_NORM],
-                              (float)d->model->config.norm_eps, n, err)) !=
-            KVR_OK ||
-        (status = b->matmul(d->device, d->gate, false, d->normed, 0,
-                            w[KVR_GATE], w[KVR_GATE_BIAS], n, err)) != KVR_OK ||
-        (status = b->matmul(d->device, d->up, false, d->normed, 0, w[KVR_UP],
-                            w[KVR_UP_BIAS], n, err)) != KVR_OK ||
-        (status = b->silu_mul(d->device, d->gate, d->up, n, err)) != KVR_OK)
-        return status;
-    if (o != NULL && o->mlp != NULL) {
-        if ((status = b->read(d->device, d->host, d->gate, 0, n, err)) !=
-                KVR_OK ||
-            (status = o->mlp(o->ud, layer, d->position, n, d->host, err)) !=
-                KVR_OK)
-            return status;
-    }
-    return b->matmul(d->device, d->x, true, d->gate, 0, w[KVR_DOWN],
-                     w[KVR_DOWN_BIAS], n, err);
-}
-
 static enum kvr_status check_feed(const struct kvr_decoder *d,
                                   const int32_t *ids, uint32_t n,
                                   struct kvr_error *err)
@@ -378,6 +300,12 @@ static enum kvr_status check_feed(const struct kvr_decoder *d,
                         "%" PRIu32,
                         n, d->position, d->options.max_rows,
                         d->options.max_tokens);
+    if (d->weights.model[KVR_POSITIONS] != NULL &&
+        d->position + n > d->model->config.n_context)
+        return kvr_fail(err, KVR_ERR_LIMIT,
+                        "position %" PRIu32 ": the model has %" PRIu32
+                        " learned positions",
+                        d->position + n - 1, d->model->config.n_context);
     for (uint32_t i = 0; i < n; i++)
         if (ids[i] < 0 || (uint32_t)ids[i] >= n_vocab)
             return kvr_fail(err, KVR_ERR_INPUT,
@@ -391,29 +319,26 @@ enum kvr_status kvr_decoder_feed(struct kvr_decoder *d, const int32_t *ids,
                                  uint32_t n, const struct kvr_observer *o,
                                  struct kvr_error *err)
 {
-    const struct kvr_backend *b = d->backend;
-    const struct kvr_config *c = &d->model->config;
+    const struct kvr_model *model = d->model;
+    struct kvr_tensor *const *w = d->weights.model;
     enum kvr_status status;
 
     if ((status = check_feed(d, ids, n, err)) != KVR_OK ||
-        (status = set_angles(d, n, err)) != KVR_OK ||
-        (status = b->embed(d->device, d->x, d->weights.model[KVR_EMBEDDING],
-                           ids, n, err)) != KVR_OK ||
-        (status = show_hidden(d, 0, d->x, n, o, err)) != KVR_OK)
+        (status = write_angles(d, d->angles, model->inv_freq, n, err)) !=
+            KVR_OK ||
+        (status = write_angles(d, d->angles_local, model->inv_freq_local, n,
+                               err)) != KVR_OK ||
+        (status = kvr_decoder_embed(d, ids, n, err)) != KVR_OK ||
+        (status = kvr_decoder_show_hidden(d, 0, d->x, n, o, err)) != KVR_OK)
         return status;
-    for (uint32_t l = 0; l < c->n_layer; l++) {
-        struct kvr_tensor *const *w =
-            d->weights.layers + (size_t)l * KVR_N_LAYER_SLOT;
-        if ((status = attend(d, l, w, n, o, err)) != KVR_OK ||
-            (status = feed_forward(d, l, w, n, o, err)) != KVR_OK ||
-            (status = show_hidden(d, l + 1, d->x, n, o, err)) != KVR_OK)
+    for (uint32_t l = 0; l < model->config.n_layer; l++)
+        if ((status = kvr_decoder_layer(d, l, n, o, err)) != KVR_OK)
             return status;
-    }
-    if ((status = b->rms_norm(d->device, d->normed, d->x,
-                              d->weights.model[KVR_OUTPUT_NORM],
-                              (float)c->norm_eps, n, err)) != KVR_OK ||
-        (status = show_hidden(d, c->n_layer + 1, d->normed, n, o, err)) !=
-            KVR_OK)
+    if ((status = kvr_decoder_normalise(d, d->normed, d->x, w[KVR_OUTPUT_NORM],
+                                        w[KVR_OUTPUT_NORM_BIAS], 1, n, err)) !=
+            KVR_OK ||
+        (status = kvr_decoder_show_hidden(d, model->config.n_layer + 1,
+                                          d->normed, n, o, err)) != KVR_OK)
         return status;
     d->position += n;
     d->last_rows = n;
@@ -435,6 +360,9 @@ enum kvr_status kvr_decoder_logits(struct kvr_decoder *d, float *logits,
         (status = d->backend->read(d->device, logits, d->logits, 0, 1, err)) !=
             KVR_OK)
         return status;
+    const double cap = d->model->config.logit_softcap;
+    for (uint32_t i = 0; i < d->model->config.n_vocab && cap > 0; i++)
+        logits[i] = (float)(cap * tanh((double)logits[i] / cap));
     for (uint32_t i = 0; i < d->model->config.n_vocab; i++)
         if (!isfinite(logits[i]))
             return kvr_fail(err, KVR_ERR_INPUT,
@@ -480,9 +408,9 @@ enum kvr_status kvr_decoder_log_prob(struct kvr_decoder *d, float *out,
                         n, d->last_rows);
     if (d->backend->log_prob == NULL)
         return log_prob_slowly(d, out, targets, n, err);
-    status =
-        d->backend->log_prob(d->device, out, d->normed,
-                             d->weights.model[KVR_OUTPUT], targets, n, err);
+    status = d->backend->log_prob(
+        d->device, out, d->normed, d->weights.model[KVR_OUTPUT],
+        (float)d->model->config.logit_softcap, targets, n, err);
     for (uint32_t i = 0; i < n && status == KVR_OK; i++)
         if (!isfinite(out[i]))
             status = kvr_fail(err, KVR_ERR_INPUT,

@@ -1,104 +1,87 @@
-/* family.c -- the table of architectures.
+/* family.c -- looking families up, and the sizes that all share.
  * SPDX-License-Identifier: GPL-3.0-or-later */
 #include "family.h"
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
-#define AT(field) offsetof(struct kvr_config, field)
+#define MATRIX(rows, cols) \
+    { \
+        rows, cols, KVR_DIM_ONE \
+    }
+#define VECTOR(cols) \
+    { \
+        KVR_DIM_ONE, cols, KVR_DIM_ONE \
+    }
 
-static const struct kvr_key llama_keys[] = {
-    {"block_count", KVR_KEY_U32, AT(n_layer), true},
-    {"embedding_length", KVR_KEY_U32, AT(hidden), true},
-    {"feed_forward_length", KVR_KEY_U32, AT(n_ff), true},
-    {"attention.head_count", KVR_KEY_U32, AT(n_head), true},
-    {"attention.head_count_kv", KVR_KEY_U32, AT(n_kv_head), false},
-    {"attention.key_length", KVR_KEY_U32, AT(key_dim), false},
-    {"attention.value_length", KVR_KEY_U32, AT(value_dim), false},
-    {"rope.dimension_count", KVR_KEY_U32, AT(rope_dim), false},
-    {"vocab_size", KVR_KEY_U32, AT(n_vocab), false},
-    {"context_length", KVR_KEY_U32, AT(n_context), false},
-    {"rope.freq_base", KVR_KEY_REAL, AT(rope_base), false},
-    {"attention.layer_norm_rms_epsilon", KVR_KEY_REAL, AT(norm_eps), true},
-    {"rope.scaling.type", KVR_KEY_READ, 0, false},
-    {"rope.scaling.factor", KVR_KEY_READ, 0, false},
-    {"rope.scale_linear", KVR_KEY_READ, 0, false},
-    {"rope.scaling.original_context_length", KVR_KEY_INERT, 0, false},
-    {"rope.scaling.finetuned", KVR_KEY_INERT, 0, false},
-    {"tensor_data_layout", KVR_KEY_INERT, 0, false},
-    {NULL, KVR_KEY_INERT, 0, false},
+const struct kvr_slot_shape kvr_model_shapes[KVR_N_MODEL_SLOT] = {
+    [KVR_EMBEDDING] = MATRIX(KVR_DIM_VOCAB, KVR_DIM_HIDDEN),
+    [KVR_POSITIONS] = MATRIX(KVR_DIM_CONTEXT, KVR_DIM_HIDDEN),
+    [KVR_OUTPUT_NORM] = VECTOR(KVR_DIM_HIDDEN),
+    [KVR_OUTPUT_NORM_BIAS] = VECTOR(KVR_DIM_HIDDEN),
+    [KVR_OUTPUT] = MATRIX(KVR_DIM_VOCAB, KVR_DIM_HIDDEN),
+    [KVR_ROPE_FACTORS] = VECTOR(KVR_DIM_ROPE),
 };
 
-static const struct kvr_slot llama_model[KVR_N_MODEL_SLOT] = {
-    [KVR_EMBEDDING] = {"token_embd.weight", KVR_DIM_VOCAB, KVR_DIM_HIDDEN,
-                       false, KVR_ROWS_AS_STORED},
-    [KVR_OUTPUT_NORM] = {"output_norm.weight", KVR_DIM_ONE, KVR_DIM_HIDDEN,
-                         false, KVR_ROWS_AS_STORED},
-    [KVR_OUTPUT] = {"output.weight", KVR_DIM_VOCAB, KVR_DIM_HIDDEN, true,
-                    KVR_ROWS_AS_STORED},
-    [KVR_ROPE_FACTORS] = {"rope_freqs.weight", KVR_DIM_ONE, KVR_DIM_ROPE, true,
-                          KVR_ROWS_AS_STORED},
+const struct kvr_slot_shape kvr_layer_shapes[KVR_N_LAYER_SLOT] = {
+    [KVR_ATTN_NORM] = VECTOR(KVR_DIM_HIDDEN),
+    [KVR_ATTN_NORM_BIAS] = VECTOR(KVR_DIM_HIDDEN),
+    [KVR_Q] = {KVR_DIM_QUERY, KVR_DIM_HIDDEN, KVR_DIM_QUERY},
+    [KVR_K] = {KVR_DIM_KEY, KVR_DIM_HIDDEN, KVR_DIM_KEY},
+    [KVR_V] = MATRIX(KVR_DIM_VALUE, KVR_DIM_HIDDEN),
+    [KVR_O] = MATRIX(KVR_DIM_HIDDEN, KVR_DIM_HEADS),
+    [KVR_Q_BIAS] = {KVR_DIM_ONE, KVR_DIM_QUERY, KVR_DIM_QUERY},
+    [KVR_K_BIAS] = {KVR_DIM_ONE, KVR_DIM_KEY, KVR_DIM_KEY},
+    [KVR_V_BIAS] = VECTOR(KVR_DIM_VALUE),
+    [KVR_O_BIAS] = VECTOR(KVR_DIM_HIDDEN),
+    [KVR_Q_NORM] = VECTOR(KVR_DIM_KEY_HEAD),
+    [KVR_K_NORM] = VECTOR(KVR_DIM_KEY_HEAD),
+    [KVR_ATTN_POST_NORM] = VECTOR(KVR_DIM_HIDDEN),
+    [KVR_FF_NORM] = VECTOR(KVR_DIM_HIDDEN),
+    [KVR_FF_NORM_BIAS] = VECTOR(KVR_DIM_HIDDEN),
+    [KVR_GATE] = MATRIX(KVR_DIM_FF, KVR_DIM_HIDDEN),
+    [KVR_UP] = MATRIX(KVR_DIM_FF, KVR_DIM_HIDDEN),
+    [KVR_DOWN] = MATRIX(KVR_DIM_HIDDEN, KVR_DIM_FF),
+    [KVR_GATE_BIAS] = VECTOR(KVR_DIM_FF),
+    [KVR_UP_BIAS] = VECTOR(KVR_DIM_FF),
+    [KVR_DOWN_BIAS] = VECTOR(KVR_DIM_HIDDEN),
+    [KVR_FF_POST_NORM] = VECTOR(KVR_DIM_HIDDEN),
 };
 
-static const struct kvr_slot llama_layer[KVR_N_LAYER_SLOT] = {
-    [KVR_ATTN_NORM] = {"attn_norm.weight", KVR_DIM_ONE, KVR_DIM_HIDDEN, false,
-                       KVR_ROWS_AS_STORED},
-    [KVR_Q] = {"attn_q.weight", KVR_DIM_QUERY, KVR_DIM_HIDDEN, false,
-               KVR_ROWS_PAIRED_Q},
-    [KVR_K] = {"attn_k.weight", KVR_DIM_KEY, KVR_DIM_HIDDEN, false,
-               KVR_ROWS_PAIRED_K},
-    [KVR_V] = {"attn_v.weight", KVR_DIM_VALUE, KVR_DIM_HIDDEN, false,
-               KVR_ROWS_AS_STORED},
-    [KVR_O] = {"attn_output.weight", KVR_DIM_HIDDEN, KVR_DIM_HEADS, false,
-               KVR_ROWS_AS_STORED},
-    [KVR_Q_BIAS] = {"attn_q.bias", KVR_DIM_ONE, KVR_DIM_QUERY, true,
-                    KVR_ROWS_PAIRED_Q},
-    [KVR_K_BIAS] = {"attn_k.bias", KVR_DIM_ONE, KVR_DIM_KEY, true,
-                    KVR_ROWS_PAIRED_K},
-    [KVR_V_BIAS] = {"attn_v.bias", KVR_DIM_ONE, KVR_DIM_VALUE, true,
-                    KVR_ROWS_AS_STORED},
-    [KVR_O_BIAS] = {"attn_output.bias", KVR_DIM_ONE, KVR_DIM_HIDDEN, true,
-                    KVR_ROWS_AS_STORED},
-    [KVR_FF_NORM] = {"ffn_norm.weight", KVR_DIM_ONE, KVR_DIM_HIDDEN, false,
-                     KVR_ROWS_AS_STORED},
-    [KVR_GATE] = {"ffn_gate.weight", KVR_DIM_FF, KVR_DIM_HIDDEN, false,
-                  KVR_ROWS_AS_STORED},
-    [KVR_UP] = {"ffn_up.weight", KVR_DIM_FF, KVR_DIM_HIDDEN, false,
-                KVR_ROWS_AS_STORED},
-    [KVR_DOWN] = {"ffn_down.weight", KVR_DIM_HIDDEN, KVR_DIM_FF, false,
-                  KVR_ROWS_AS_STORED},
-    [KVR_GATE_BIAS] = {"ffn_gate.bias", KVR_DIM_ONE, KVR_DIM_FF, true,
-                       KVR_ROWS_AS_STORED},
-    [KVR_UP_BIAS] = {"ffn_up.bias", KVR_DIM_ONE, KVR_DIM_FF, true,
-                     KVR_ROWS_AS_STORED},
-    [KVR_DOWN_BIAS] = {"ffn_down.bias", KVR_DIM_ONE, KVR_DIM_HIDDEN, true,
-                       KVR_ROWS_AS_STORED},
-};
-
-static const struct kvr_family families[] = {
-    {.gguf = "llama",
-     .model_slots = llama_model,
-     .layer_slots = llama_layer,
-     .keys = llama_keys},
-};
-
-const struct kvr_family *kvr_family_find(struct kvr_view gguf_name)
+static const char *name_in(const struct kvr_family *family,
+                           enum kvr_format format)
 {
-    for (size_t i = 0; i < sizeof families / sizeof families[0]; i++)
-        if (kvr_view_is(gguf_name, families[i].gguf))
-            return &families[i];
+    return format == KVR_FORMAT_GGUF ? family->gguf : family->hf;
+}
+
+const struct kvr_family *kvr_family_find(enum kvr_format format,
+                                         struct kvr_view name)
+{
+    for (size_t i = 0; i < kvr_n_families; i++) {
+        const char *own = name_in(&kvr_families[i], format);
+        if (own != NULL && kvr_view_is(name, own))
+            return &kvr_families[i];
+    }
     return NULL;
 }
 
-void kvr_family_list(char *out, size_t size)
+void kvr_family_list(char *out, size_t size, enum kvr_format format)
 {
     size_t used = 0;
 
     out[0] = '\0';
-    for (size_t i = 0; i < sizeof families / sizeof families[0]; i++)
-        if (used + 32 < size)
+    for (size_t i = 0; i < kvr_n_families; i++) {
+        const char *name = name_in(&kvr_families[i], format);
+        if (name != NULL && used + 32 < size)
             used += (size_t)snprintf(out + used, size - used, "%s%s",
-                                     used > 0 ? " " : "", families[i].gguf);
+                                     used > 0 ? " " : "", name);
+    }
+}
+
+const char *kvr_family_name(const struct kvr_family *family)
+{
+    return family->hf != NULL ? family->hf : family->gguf;
 }
 
 uint64_t kvr_dim_size(const struct kvr_config *config, enum kvr_dim dim)
@@ -116,58 +99,93 @@ uint64_t kvr_dim_size(const struct kvr_config *config, enum kvr_dim dim)
         return (uint64_t)config->n_kv_head * config->value_dim;
     case KVR_DIM_HEADS:
         return (uint64_t)config->n_head * config->value_dim;
+    case KVR_DIM_KEY_HEAD:
+        return config->key_dim;
     case KVR_DIM_FF:
         return config->n_ff;
     case KVR_DIM_VOCAB:
         return config->n_vocab;
+    case KVR_DIM_CONTEXT:
+        return (uint64_t)config->n_context + config->position_offset;
     case KVR_DIM_ROPE:
         return config->rope_dim / 2;
     }
     return 0;
 }
 
-void kvr_dim_text(char *out, size_t size, const struct kvr_config *config,
-                  enum kvr_dim dim)
-{
-    const char *left = NULL, *right = NULL;
-    uint32_t a = 0, b = 0;
+/* The two numbers whose product a dimension is; the second may be absent. */
+struct factors {
+    const char *left[2], *right[2]; /* names by format */
+    uint32_t a, b;
+};
 
+#define HEADS \
+    { \
+        "attention.head_count", "num_attention_heads" \
+    }
+#define KV_HEADS \
+    { \
+        "attention.head_count_kv", "num_key_value_heads" \
+    }
+#define KEY_SIZE \
+    { \
+        "attention.key_length", "head_dim" \
+    }
+#define VALUE_SIZE \
+    { \
+        "attention.value_length", "head_dim" \
+    }
+
+static struct factors factors_of(const struct kvr_config *c, enum kvr_dim dim)
+{
     switch (dim) {
     case KVR_DIM_QUERY:
-        left = "attention.head_count", a = config->n_head;
-        right = "attention.key_length", b = config->key_dim;
-        break;
+        return (struct factors){HEADS, KEY_SIZE, c->n_head, c->key_dim};
     case KVR_DIM_KEY:
-        left = "attention.head_count_kv", a = config->n_kv_head;
-        right = "attention.key_length", b = config->key_dim;
-        break;
+        return (struct factors){KV_HEADS, KEY_SIZE, c->n_kv_head, c->key_dim};
     case KVR_DIM_VALUE:
-        left = "attention.head_count_kv", a = config->n_kv_head;
-        right = "attention.value_length", b = config->value_dim;
-        break;
+        return (struct factors){KV_HEADS, VALUE_SIZE, c->n_kv_head,
+                                c->value_dim};
     case KVR_DIM_HEADS:
-        left = "attention.head_count", a = config->n_head;
-        right = "attention.value_length", b = config->value_dim;
-        break;
+        return (struct factors){HEADS, VALUE_SIZE, c->n_head, c->value_dim};
+    case KVR_DIM_KEY_HEAD:
+        return (struct factors){KEY_SIZE, {0}, c->key_dim, 0};
     case KVR_DIM_HIDDEN:
-        left = "embedding_length", a = config->hidden;
-        break;
+        return (struct factors){
+            {"embedding_length", "hidden_size"}, {0}, c->hidden, 0};
     case KVR_DIM_FF:
-        left = "feed_forward_length", a = config->n_ff;
-        break;
+        return (struct factors){
+            {"feed_forward_length", "intermediate_size"}, {0}, c->n_ff, 0};
     case KVR_DIM_VOCAB:
-        left = "vocab_size", a = config->n_vocab;
-        break;
+        return (struct factors){
+            {"vocab_size", "vocab_size"}, {0}, c->n_vocab, 0};
+    case KVR_DIM_CONTEXT:
+        return (struct factors){{"context_length", "max_position_embeddings"},
+                                {0},
+                                c->n_context + c->position_offset,
+                                0};
     case KVR_DIM_ROPE:
-        left = "half of rope.dimension_count", a = config->rope_dim;
-        break;
+        return (struct factors){
+            {"half of rope.dimension_count", "half of the rotary dimensions"},
+            {0},
+            c->rope_dim,
+            0};
     case KVR_DIM_ONE:
         break;
     }
-    if (right != NULL)
-        snprintf(out, size, "%s %" PRIu32 " x %s %" PRIu32, left, a, right, b);
-    else if (left != NULL)
-        snprintf(out, size, "%s %" PRIu32, left, a);
+    return (struct factors){0};
+}
+
+void kvr_dim_text(char *out, size_t size, const struct kvr_config *config,
+                  enum kvr_dim dim, enum kvr_format format)
+{
+    const struct factors f = factors_of(config, dim);
+
+    if (f.right[format] != NULL)
+        snprintf(out, size, "%s %" PRIu32 " x %s %" PRIu32, f.left[format], f.a,
+                 f.right[format], f.b);
+    else if (f.left[format] != NULL)
+        snprintf(out, size, "%s %" PRIu32, f.left[format], f.a);
     else
         snprintf(out, size, "1");
 }

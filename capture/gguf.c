@@ -10,15 +10,10 @@
 #include "kvr_memory.h"
 #include "quant.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 /* The least a pair takes (an empty key, a type, one byte) and the least a
  * directory entry takes: a count above "what is left / this" is a lie. */
@@ -457,48 +452,23 @@ enum kvr_status kvr_gguf_part_parse(struct kvr_gguf_part *part,
     return place_tensors(part, err);
 }
 
-static enum kvr_status map_fd(struct kvr_gguf_part *part, int fd,
-                              struct kvr_error *err)
-{
-    struct stat st;
-
-    if (fstat(fd, &st) != 0)
-        return kvr_fail(err, KVR_ERR_IO, "%s: %s", part->path, strerror(errno));
-    if (!S_ISREG(st.st_mode))
-        return kvr_fail(err, KVR_ERR_INPUT, "%s: not a regular file",
-                        part->path);
-    if (st.st_size == 0)
-        return kvr_fail(err, KVR_ERR_INPUT, "%s: empty file", part->path);
-    void *bytes = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-    if (bytes == MAP_FAILED)
-        return kvr_fail(err, KVR_ERR_IO, "%s: cannot be mapped: %s", part->path,
-                        strerror(errno));
-    part->bytes = bytes;
-    part->size = (uint64_t)st.st_size;
-    return KVR_OK;
-}
-
 enum kvr_status kvr_gguf_part_open(struct kvr_gguf_part *part, const char *path,
                                    struct kvr_error *err)
 {
     part->path = kvr_strdup(path);
     if (part->path == NULL)
         return kvr_no_memory(err, "a path", strlen(path));
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return kvr_fail(err, KVR_ERR_IO, "%s: cannot be opened: %s", path,
-                        strerror(errno));
-    const enum kvr_status status = map_fd(part, fd, err);
-    close(fd);
+    const enum kvr_status status = kvr_mapped_open(&part->mapped, path, err);
     if (status != KVR_OK)
         return status;
+    part->bytes = part->mapped.bytes;
+    part->size = part->mapped.size;
     return kvr_gguf_part_parse(part, err);
 }
 
 void kvr_gguf_part_close(struct kvr_gguf_part *part)
 {
-    if (part->bytes != NULL)
-        munmap((void *)(uintptr_t)part->bytes, (size_t)part->size);
+    kvr_mapped_close(&part->mapped);
     free(part->path);
     free(part->values);
     free(part->tensors);

@@ -4,10 +4,12 @@
 #define GGUF_PRIVATE_H
 
 #include "gguf.h"
+#include "mapped.h"
 
 struct kvr_gguf_part {
     char *path;
-    const uint8_t *bytes; /* the mapped file */
+    struct kvr_mapped mapped;
+    const uint8_t *bytes; /* of the mapped file */
     uint64_t size, data_at;
     struct kvr_gguf_value *values; /* sorted by key */
     size_t n_values;

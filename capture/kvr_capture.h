@@ -42,7 +42,7 @@ enum {
 
 /* Plain data, borrowed until kvr_capture_free. Zero means the default. */
 struct kvr_capture_options {
-    const char *model;  /* GGUF file */
+    const char *model;  /* GGUF file, Hugging Face folder, or a file in it */
     const char *output; /* trace; NULL where only the plan is wanted */
     /* Exactly one source. "-" as a file: standard input. */
     const char *prompt;      /* text, zero-terminated */

@@ -1,6 +1,7 @@
-/* model.c -- from a GGUF file to a checked model description.
+/* model.c -- what is common to both formats: the numbers that follow from
+ * others, the tensors that a family needs, frequencies, stock.
  * SPDX-License-Identifier: GPL-3.0-or-later */
-#include "model.h"
+#include "model_private.h"
 
 #include "kvr_memory.h"
 #include "quant.h"
@@ -11,265 +12,316 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Bounds that no model comes near; they keep products in range. */
-enum { MAX_DIM = 1 << 24, MAX_LAYERS = 1 << 14, MAX_KEY = 128 };
+enum { MAX_NAME = 128 };
 
-/* "llama.block_count" */
-static void full_key(char out[MAX_KEY], const struct kvr_model *model,
-                     const char *name)
+void kvr_model_set_name(struct kvr_model *model, struct kvr_view name)
 {
-    snprintf(out, MAX_KEY, "%s.%s", model->family->gguf, name);
-}
-
-static enum kvr_status find_family(struct kvr_model *model,
-                                   struct kvr_error *err)
-{
-    struct kvr_view name = {0};
-    char shown[KVR_VIEW_TEXT], list[256];
-    bool found;
-    const enum kvr_status status = kvr_gguf_string(&name, &found, model->gguf,
-                                                   "general.architecture", err);
-
-    if (status != KVR_OK)
-        return status;
-    if (!found)
-        return kvr_fail(err, KVR_ERR_INPUT, "%s: has no general.architecture",
-                        kvr_gguf_path(model->gguf));
-    model->family = kvr_family_find(name);
-    if (model->family != NULL)
-        return KVR_OK;
-    kvr_family_list(list, sizeof list);
-    return kvr_fail(err, KVR_ERR_UNSUPPORTED,
-                    "%s: architecture '%s' is not supported (supported: %s)",
-                    kvr_gguf_path(model->gguf), kvr_view_show(shown, name),
-                    list);
-}
-
-static enum kvr_status read_key(struct kvr_model *model,
-                                const struct kvr_key *key,
-                                struct kvr_error *err)
-{
-    void *into = (char *)&model->config + key->offset;
-    char name[MAX_KEY];
-    bool found = true;
-    enum kvr_status status = KVR_OK;
-
-    full_key(name, model, key->name);
-    if (key->kind == KVR_KEY_U32)
-        status = kvr_gguf_u32(into, &found, model->gguf, name, err);
-    else if (key->kind == KVR_KEY_REAL)
-        status = kvr_gguf_real(into, &found, model->gguf, name, err);
-    if (status == KVR_OK && key->required && !found)
-        return kvr_fail(err, KVR_ERR_INPUT, "%s: has no %s",
-                        kvr_gguf_path(model->gguf), name);
-    if (status == KVR_OK && found && key->kind == KVR_KEY_U32 &&
-        (*(uint32_t *)into == 0 || *(uint32_t *)into > MAX_DIM))
-        return kvr_fail(
-            err, KVR_ERR_INPUT, "%s: %s is %" PRIu32 ", expected 1 to %d",
-            kvr_gguf_path(model->gguf), name, *(uint32_t *)into, (int)MAX_DIM);
-    return status;
-}
-
-/* Values that switch a feature off: 0, false, an array of them. */
-static bool is_off(const struct kvr_gguf_value *value)
-{
-    double number;
-
-    if (value->type == KVR_GGUF_STRING ||
-        (value->type == KVR_GGUF_ARRAY &&
-         (value->item_type == KVR_GGUF_STRING ||
-          value->item_type == KVR_GGUF_ARRAY)))
-        return value->n == 0;
-    for (uint64_t i = 0; i < value->n; i++)
-        if (!kvr_gguf_number(&number, value, i) || number != 0)
-            return false;
-    return true;
-}
-
-/* Refuses what the architecture's own metadata says and this reader does not
- * know: a window or a soft cap that is ignored gives another matrix. */
-static enum kvr_status refuse_unknown(const struct kvr_model *model,
-                                      struct kvr_error *err)
-{
-    const size_t prefix = strlen(model->family->gguf) + 1;
     char shown[KVR_VIEW_TEXT];
 
-    for (size_t i = 0; i < kvr_gguf_n_values(model->gguf); i++) {
-        const struct kvr_gguf_value *value = kvr_gguf_value(model->gguf, i);
-        const struct kvr_key *key = model->family->keys;
-        if (value->key.size <= prefix || value->key.bytes[prefix - 1] != '.' ||
-            memcmp(value->key.bytes, model->family->gguf, prefix - 1) != 0)
-            continue;
-        const struct kvr_view rest = {value->key.bytes + prefix,
-                                      value->key.size - prefix};
-        while (key->name != NULL && !kvr_view_is(rest, key->name))
-            key++;
-        if (key->name == NULL && !is_off(value))
-            return kvr_fail(err, KVR_ERR_UNSUPPORTED,
-                            "%s: metadata key '%s' is not supported and may "
-                            "change attention",
-                            kvr_gguf_path(model->gguf),
-                            kvr_view_show(shown, value->key));
-    }
+    snprintf(model->name, sizeof model->name, "%s", kvr_view_show(shown, name));
+}
+
+enum kvr_status kvr_model_new_stored(struct kvr_model *model, size_t n,
+                                     struct kvr_error *err)
+{
+    model->stored = kvr_calloc(n, sizeof *model->stored);
+    if (model->stored == NULL)
+        return kvr_no_memory(err, "tensors", n * sizeof *model->stored);
     return KVR_OK;
 }
 
-/* rope.scaling.*: none and linear are applied, the others refused. */
-static enum kvr_status read_scaling(struct kvr_model *model,
+/* ---- numbers ---- */
+
+static enum kvr_status derive_heads(struct kvr_model *model,
                                     struct kvr_error *err)
 {
-    struct kvr_config *config = &model->config;
-    struct kvr_view type = {0};
-    char key[MAX_KEY], shown[KVR_VIEW_TEXT];
-    double factor = 0;
-    bool typed, older;
-    enum kvr_status status;
-
-    full_key(key, model, "rope.scale_linear");
-    if ((status = kvr_gguf_real(&config->rope_linear, &older, model->gguf, key,
-                                err)) != KVR_OK)
-        return status;
-    full_key(key, model, "rope.scaling.factor");
-    if ((status = kvr_gguf_real(&factor, NULL, model->gguf, key, err)) !=
-        KVR_OK)
-        return status;
-    full_key(key, model, "rope.scaling.type");
-    if ((status = kvr_gguf_string(&type, &typed, model->gguf, key, err)) !=
-        KVR_OK)
-        return status;
-    const bool linear = typed && kvr_view_is(type, "linear");
-    if (typed && !linear && !kvr_view_is(type, "none"))
-        return kvr_fail(err, KVR_ERR_UNSUPPORTED,
-                        "%s: %s is '%s'; supported are none and linear",
-                        kvr_gguf_path(model->gguf), key,
-                        kvr_view_show(shown, type));
-    /* without a type, a factor means linear scaling */
-    if ((linear || !typed) && factor != 0)
-        config->rope_linear = factor;
-    if (!(config->rope_linear > 0) || !isfinite(config->rope_linear))
-        return kvr_fail(err, KVR_ERR_INPUT,
-                        "%s: rope scaling factor %g, expected above 0",
-                        kvr_gguf_path(model->gguf), config->rope_linear);
-    return KVR_OK;
-}
-
-/* What was not stated follows from what was. */
-static enum kvr_status derive(struct kvr_model *model, struct kvr_error *err)
-{
     struct kvr_config *c = &model->config;
-    const char *path = kvr_gguf_path(model->gguf);
-    const struct kvr_gguf_tensor *embedding =
-        kvr_gguf_tensor_named(model->gguf, "token_embd.weight");
 
-    if (c->n_layer > MAX_LAYERS)
-        return kvr_fail(err, KVR_ERR_INPUT,
-                        "%s: block_count is %" PRIu32 ", at most %d is read",
-                        path, c->n_layer, (int)MAX_LAYERS);
     if (c->n_kv_head == 0)
         c->n_kv_head = c->n_head;
     if (c->n_head % c->n_kv_head != 0)
         return kvr_fail(err, KVR_ERR_INPUT,
-                        "%s: attention.head_count %" PRIu32
-                        " is not a multiple of attention.head_count_kv "
-                        "%" PRIu32,
-                        path, c->n_head, c->n_kv_head);
+                        "%s: %" PRIu32 " query heads are not a multiple of "
+                        "%" PRIu32 " KV heads",
+                        model->path, c->n_head, c->n_kv_head);
     if (c->key_dim == 0 && c->hidden % c->n_head != 0)
         return kvr_fail(err, KVR_ERR_INPUT,
-                        "%s: embedding_length %" PRIu32 " is not a multiple "
-                        "of attention.head_count %" PRIu32
-                        " and attention.key_length is not stated",
-                        path, c->hidden, c->n_head);
+                        "%s: width %" PRIu32 " is not a multiple of %" PRIu32
+                        " heads and the size of a head is not stated",
+                        model->path, c->hidden, c->n_head);
     if (c->key_dim == 0)
         c->key_dim = c->hidden / c->n_head;
     if (c->value_dim == 0)
         c->value_dim = c->key_dim;
-    if (c->rope_dim == 0)
-        c->rope_dim = c->key_dim;
-    if (c->rope_dim > c->key_dim || c->rope_dim % 2 != 0)
-        return kvr_fail(err, KVR_ERR_INPUT,
-                        "%s: rope.dimension_count is %" PRIu32
-                        ", expected an even number up to the key length "
-                        "%" PRIu32,
-                        path, c->rope_dim, c->key_dim);
-    if (c->n_vocab == 0 && embedding != NULL && embedding->rows <= MAX_DIM)
-        c->n_vocab = (uint32_t)embedding->rows;
-    if (!(c->norm_eps >= 0 && c->norm_eps < 1))
-        return kvr_fail(err, KVR_ERR_INPUT,
-                        "%s: attention.layer_norm_rms_epsilon is %g", path,
-                        c->norm_eps);
-    if (!(c->rope_base > 0) || !isfinite(c->rope_base))
-        return kvr_fail(err, KVR_ERR_INPUT, "%s: rope.freq_base is %g", path,
-                        c->rope_base);
+    if (c->n_ff == 0)
+        c->n_ff = 4 * c->hidden; /* GPT-2: n_inner null */
     return KVR_OK;
 }
 
-static enum kvr_status read_config(struct kvr_model *model,
+static enum kvr_status derive_rope(struct kvr_model *model,
                                    struct kvr_error *err)
 {
-    enum kvr_status status = KVR_OK;
+    struct kvr_config *c = &model->config;
 
-    model->config.rope_base = 10000;
-    model->config.rope_linear = 1;
-    for (const struct kvr_key *key = model->family->keys;
-         key->name != NULL && status == KVR_OK; key++)
-        status = read_key(model, key, err);
-    if (status != KVR_OK || (status = refuse_unknown(model, err)) != KVR_OK ||
-        (status = read_scaling(model, err)) != KVR_OK)
-        return status;
-    return derive(model, err);
+    if (c->rope.base == 0)
+        return KVR_OK;
+    if (!(c->rope_part >= 0 && c->rope_part <= 1))
+        return kvr_fail(err, KVR_ERR_INPUT,
+                        "%s: the rotary part of a head is %g, expected up to 1",
+                        model->path, c->rope_part);
+    if (c->rope_dim == 0)
+        c->rope_dim = c->rope_part > 0
+                          ? (uint32_t)((double)c->key_dim * c->rope_part)
+                          : c->key_dim;
+    if (c->rope_dim == 0 || c->rope_dim > c->key_dim || c->rope_dim % 2 != 0)
+        return kvr_fail(err, KVR_ERR_INPUT,
+                        "%s: %" PRIu32 " rotary dimensions, expected an even "
+                        "number up to the size of a head, %" PRIu32,
+                        model->path, c->rope_dim, c->key_dim);
+    if (!(c->rope.base > 0) || !isfinite(c->rope.base) ||
+        !(c->rope_local.base >= 0) || !isfinite(c->rope_local.base))
+        return kvr_fail(err, KVR_ERR_INPUT, "%s: rotary base %g", model->path,
+                        c->rope.base);
+    return KVR_OK;
 }
 
-/* A type that is not read is named before anything is missed. */
-static enum kvr_status check_types(const struct kvr_model *model,
-                                   struct kvr_error *err)
+/* Which layers have a window, where no list says it. */
+static enum kvr_status derive_layers(struct kvr_model *model,
+                                     struct kvr_error *err)
 {
-    char shown[KVR_VIEW_TEXT], list[256];
-    const size_t n = kvr_gguf_n_tensors(model->gguf);
+    const struct kvr_config *c = &model->config;
 
-    if (n == 0)
-        return kvr_fail(err, KVR_ERR_INPUT,
-                        "%s: no tensors; a vocabulary-only file",
-                        kvr_gguf_path(model->gguf));
-    for (size_t i = 0; i < n; i++) {
-        const struct kvr_gguf_tensor *t = kvr_gguf_tensor(model->gguf, i);
-        const struct kvr_quant_row *type = kvr_quant_find(t->type);
-        if (type->expand != NULL)
-            continue;
-        kvr_quant_list(list, sizeof list);
-        return kvr_fail(err, KVR_ERR_UNSUPPORTED,
-                        "%s: tensor '%s' has type %s, which is not supported "
-                        "(supported: %s)",
-                        kvr_gguf_path(model->gguf),
-                        kvr_view_show(shown, t->name), type->name, list);
+    if (model->layers != NULL)
+        return KVR_OK;
+    model->layers = kvr_calloc(c->n_layer, sizeof *model->layers);
+    if (model->layers == NULL)
+        return kvr_no_memory(err, "layers", c->n_layer);
+    for (uint32_t l = 0; l < c->n_layer; l++) {
+        const bool local =
+            c->use_window && l >= c->window_from &&
+            (c->window_period == 0 || (l + 1) % c->window_period != 0);
+        if (local && c->window == 0 && c->window_period > 0)
+            return kvr_fail(err, KVR_ERR_INPUT,
+                            "%s: layer %" PRIu32 " of a %s has a window, but "
+                            "its size is not stated",
+                            model->path, l, kvr_family_name(model->family));
+        if (local && c->window > 0)
+            model->layers[l] = (struct kvr_layer_kind){
+                .span = c->window, .local = c->rope_local.base > 0};
     }
     return KVR_OK;
 }
 
-static enum kvr_status find_tensor(const struct kvr_gguf_tensor **out,
+static bool below(double value, double limit)
+{
+    return value >= 0 && value < limit;
+}
+
+enum kvr_status kvr_model_derive(struct kvr_model *model, struct kvr_error *err)
+{
+    struct kvr_config *c = &model->config;
+    enum kvr_status status;
+
+    if (c->n_layer > KVR_MAX_LAYERS)
+        return kvr_fail(err, KVR_ERR_INPUT,
+                        "%s: %" PRIu32 " layers, at most %d are read",
+                        model->path, c->n_layer, (int)KVR_MAX_LAYERS);
+    if ((status = derive_heads(model, err)) != KVR_OK ||
+        (status = derive_rope(model, err)) != KVR_OK ||
+        (status = derive_layers(model, err)) != KVR_OK)
+        return status;
+    if (!below(c->norm_eps, 1))
+        return kvr_fail(err, KVR_ERR_INPUT, "%s: epsilon of norms is %g",
+                        model->path, c->norm_eps);
+    if (!below(c->softcap, 1e6) || !below(c->logit_softcap, 1e6) ||
+        !below(c->query_scalar, 1e6))
+        return kvr_fail(err, KVR_ERR_INPUT,
+                        "%s: soft caps %g and %g, query scalar %g: expected 0 "
+                        "or more",
+                        model->path, c->softcap, c->logit_softcap,
+                        c->query_scalar);
+    c->attention_scale =
+        1.0 / sqrt(c->query_scalar > 0 ? c->query_scalar : c->key_dim);
+    c->embedding_scale = model->family->scale_embedding ? sqrt(c->hidden) : 1;
+    return KVR_OK;
+}
+
+/* ---- tensors ---- */
+
+static int by_name(const void *a, const void *b)
+{
+    const struct kvr_stored *x = a, *y = b;
+
+    return kvr_view_compare(x->name, y->name);
+}
+
+static struct kvr_stored *look_up(const struct kvr_model *model,
+                                  const char *name)
+{
+    const struct kvr_stored key = {.name = kvr_view_of(name)};
+    const char *base = model->family->hf_base;
+    struct kvr_stored *found = bsearch(&key, model->stored, model->n_stored,
+                                       sizeof *model->stored, by_name);
+
+    /* saved from the bare model: without what its wrapper puts in front */
+    if (found == NULL && model->format == KVR_FORMAT_HF &&
+        strncmp(name, base, strlen(base)) == 0)
+        return look_up(model, name + strlen(base));
+    return found;
+}
+
+/* Rows or values of the whole tensor that the slot's part is cut from. */
+static uint64_t fused_size(const struct kvr_config *c,
+                           const struct kvr_slot *slot, enum kvr_dim own)
+{
+    switch (slot->cut) {
+    case KVR_CUT_Q:
+    case KVR_CUT_K:
+    case KVR_CUT_V:
+        return kvr_dim_size(c, KVR_DIM_QUERY) + kvr_dim_size(c, KVR_DIM_KEY) +
+               kvr_dim_size(c, KVR_DIM_VALUE);
+    case KVR_CUT_GATE:
+    case KVR_CUT_UP:
+        return 2 * kvr_dim_size(c, KVR_DIM_FF);
+    case KVR_WHOLE:
+        break;
+    }
+    return kvr_dim_size(c, own);
+}
+
+static enum kvr_status check_shape(const struct kvr_model *model,
+                                   const struct kvr_stored *tensor,
+                                   const struct kvr_slot *slot,
+                                   const struct kvr_slot_shape *shape,
+                                   struct kvr_error *err)
+{
+    const struct kvr_config *c = &model->config;
+    const bool vector = shape->rows == KVR_DIM_ONE;
+    uint64_t rows = vector ? 1 : fused_size(c, slot, shape->rows);
+    uint64_t cols = vector ? fused_size(c, slot, shape->cols)
+                           : kvr_dim_size(c, shape->cols);
+    char shown[KVR_VIEW_TEXT], why_cols[128], why_rows[128];
+
+    if (kvr_model_turned(model, shape)) {
+        const uint64_t keep = rows;
+        rows = cols;
+        cols = keep;
+    }
+    if (tensor->rows == rows && tensor->cols == cols)
+        return KVR_OK;
+    kvr_dim_text(why_cols, sizeof why_cols, c, shape->cols, model->format);
+    kvr_dim_text(why_rows, sizeof why_rows, c, shape->rows, model->format);
+    const bool gguf = model->format == KVR_FORMAT_GGUF; /* fastest first */
+    return kvr_fail(
+        err, KVR_ERR_INPUT,
+        "%s: tensor '%s' has shape [%" PRIu64 ", %" PRIu64
+        "], but the metadata say [%" PRIu64 ", %" PRIu64 "] (%s; %s%s)",
+        model->path, kvr_view_show(shown, tensor->name),
+        gguf ? tensor->cols : tensor->rows, gguf ? tensor->rows : tensor->cols,
+        gguf ? cols : rows, gguf ? rows : cols, why_cols, why_rows,
+        slot->cut != KVR_WHOLE ? "; fused" : "");
+}
+
+/* Is the slot's tensor there, as the config says? */
+static bool wanted(const struct kvr_model *model, const struct kvr_slot *slot)
+{
+    const struct kvr_config *c = &model->config;
+
+    switch (slot->when) {
+    case KVR_WITH_QKV_BIAS:
+        return c->qkv_bias;
+    case KVR_WITH_O_BIAS:
+        return c->o_bias;
+    case KVR_WITH_MLP_BIAS:
+        return c->mlp_bias;
+    case KVR_UNTIED:
+        return !c->tied;
+    case KVR_ALWAYS:
+    case KVR_OPTIONAL:
+        break;
+    }
+    return true;
+}
+
+static enum kvr_status find_tensor(const struct kvr_stored **out,
                                    const struct kvr_model *model,
                                    const struct kvr_slot *slot,
+                                   const struct kvr_slot_shape *shape,
                                    const char *name, struct kvr_error *err)
 {
-    const struct kvr_gguf_tensor *tensor =
-        kvr_gguf_tensor_named(model->gguf, name);
-    const uint64_t cols = kvr_dim_size(&model->config, slot->cols);
-    const uint64_t rows = kvr_dim_size(&model->config, slot->rows);
-    char why_cols[128], why_rows[128];
+    const bool says = model->format == KVR_FORMAT_HF; /* whether it is there */
+    struct kvr_stored *tensor = NULL;
 
-    *out = tensor;
-    if (tensor == NULL && !slot->optional)
-        return kvr_fail(err, KVR_ERR_INPUT, "%s: tensor '%s' is missing",
-                        kvr_gguf_path(model->gguf), name);
-    if (tensor == NULL || (tensor->dims[0] == cols && tensor->rows == rows))
+    *out = NULL;
+    if (says && !wanted(model, slot))
         return KVR_OK;
-    kvr_dim_text(why_cols, sizeof why_cols, &model->config, slot->cols);
-    kvr_dim_text(why_rows, sizeof why_rows, &model->config, slot->rows);
+    tensor = look_up(model, name);
+    if (tensor == NULL &&
+        (slot->when == KVR_OPTIONAL ||
+         (!says && (slot->when == KVR_UNTIED || !wanted(model, slot)))))
+        return KVR_OK;
+    if (tensor == NULL)
+        return kvr_fail(err, KVR_ERR_INPUT, "%s: tensor '%s' is missing",
+                        model->path, name);
+    tensor->used = true;
+    *out = tensor;
+    return check_shape(model, tensor, slot, shape, err);
+}
+
+static const char *slot_name(const struct kvr_model *model,
+                             const struct kvr_slot *slot)
+{
+    return model->format == KVR_FORMAT_GGUF ? slot->gguf : slot->hf;
+}
+
+static enum kvr_status find_layer_tensors(struct kvr_model *model,
+                                          struct kvr_error *err)
+{
+    const struct kvr_family *family = model->family;
+    const uint32_t n = model->config.n_layer * (uint32_t)KVR_N_LAYER_SLOT;
+    const char *prefix =
+        model->format == KVR_FORMAT_GGUF ? "blk." : family->hf_layers;
+    char name[MAX_NAME];
+    enum kvr_status status = KVR_OK;
+
+    model->layer_file = kvr_calloc(n, sizeof *model->layer_file);
+    if (model->layer_file == NULL)
+        return kvr_no_memory(err, "layers", n);
+    for (uint32_t i = 0; i < n && status == KVR_OK; i++) {
+        const uint32_t s = i % KVR_N_LAYER_SLOT;
+        const char *own = slot_name(model, &family->layer_slots[s]);
+        if (own == NULL)
+            continue;
+        snprintf(name, sizeof name, "%s%" PRIu32 ".%s", prefix,
+                 i / KVR_N_LAYER_SLOT, own);
+        status =
+            find_tensor(&model->layer_file[i], model, &family->layer_slots[s],
+                        &kvr_layer_shapes[s], name, err);
+    }
+    return status;
+}
+
+/* An output matrix beside a tied embedding is the embedding once more, as
+ * older files have it; another one would be another model. */
+static enum kvr_status check_tie(const struct kvr_model *model,
+                                 struct kvr_error *err)
+{
+    const struct kvr_slot *slot = &model->family->model_slots[KVR_OUTPUT];
+    const struct kvr_stored *embedding = model->model_file[KVR_EMBEDDING];
+
+    if (model->format != KVR_FORMAT_HF || !model->config.tied)
+        return KVR_OK;
+    struct kvr_stored *output = look_up(model, slot->hf);
+    if (output == NULL)
+        return KVR_OK;
+    output->used = true;
+    if (output->type == embedding->type && output->size == embedding->size &&
+        memcmp(output->data, embedding->data, (size_t)output->size) == 0)
+        return KVR_OK;
     return kvr_fail(err, KVR_ERR_INPUT,
-                    "%s: tensor '%s' has shape [%" PRIu64 ", %" PRIu64
-                    "], but the metadata say [%" PRIu64 ", %" PRIu64
-                    "] (%s; %s)",
-                    kvr_gguf_path(model->gguf), name, tensor->dims[0],
-                    tensor->rows, cols, rows, why_cols, why_rows);
+                    "%s: tie_word_embeddings is true, but '%s' differs from "
+                    "the embedding",
+                    model->path, slot->hf);
 }
 
 /* What is not there is said before any shape is looked at. */
@@ -278,90 +330,94 @@ static enum kvr_status refuse_missing(const struct kvr_model *model,
 {
     for (int s = 0; s < KVR_N_MODEL_SLOT; s++) {
         const struct kvr_slot *slot = &model->family->model_slots[s];
-        if (slot->name != NULL && !slot->optional &&
-            kvr_gguf_tensor_named(model->gguf, slot->name) == NULL)
+        const char *name = slot_name(model, slot);
+        if (name != NULL && slot->when == KVR_ALWAYS &&
+            look_up(model, name) == NULL)
             return kvr_fail(err, KVR_ERR_INPUT, "%s: tensor '%s' is missing",
-                            kvr_gguf_path(model->gguf), slot->name);
+                            model->path, name);
     }
     return KVR_OK;
 }
 
-static enum kvr_status find_tensors(struct kvr_model *model, size_t *n_found,
+static enum kvr_status find_tensors(struct kvr_model *model,
                                     struct kvr_error *err)
 {
     const struct kvr_family *family = model->family;
-    const uint32_t n_layer = model->config.n_layer;
-    char name[128];
     enum kvr_status status = KVR_OK;
 
-    model->layer_file = kvr_calloc((size_t)n_layer * KVR_N_LAYER_SLOT,
-                                   sizeof *model->layer_file);
-    if (model->layer_file == NULL)
-        return kvr_no_memory(err, "layers", n_layer);
+    qsort(model->stored, model->n_stored, sizeof *model->stored, by_name);
     status = refuse_missing(model, err);
     for (int s = 0; s < KVR_N_MODEL_SLOT && status == KVR_OK; s++) {
-        const struct kvr_slot *slot = &family->model_slots[s];
-        if (slot->name == NULL)
-            continue;
-        status =
-            find_tensor(&model->model_file[s], model, slot, slot->name, err);
-        *n_found += model->model_file[s] != NULL;
+        const char *name = slot_name(model, &family->model_slots[s]);
+        if (name != NULL)
+            status = find_tensor(&model->model_file[s], model,
+                                 &family->model_slots[s], &kvr_model_shapes[s],
+                                 name, err);
     }
-    for (uint32_t i = 0;
-         i < n_layer * (uint32_t)KVR_N_LAYER_SLOT && status == KVR_OK; i++) {
-        const struct kvr_slot *slot =
-            &family->layer_slots[i % KVR_N_LAYER_SLOT];
-        if (slot->name == NULL)
-            continue;
-        snprintf(name, sizeof name, "blk.%" PRIu32 ".%s", i / KVR_N_LAYER_SLOT,
-                 slot->name);
-        status = find_tensor(&model->layer_file[i], model, slot, name, err);
-        *n_found += model->layer_file[i] != NULL;
-    }
-    return status;
+    if (status != KVR_OK || (status = check_tie(model, err)) != KVR_OK)
+        return status;
+    return find_layer_tensors(model, err);
 }
 
-static bool is_used(const struct kvr_model *model,
-                    const struct kvr_gguf_tensor *tensor)
+/* Rows of the embedding, where the metadata do not count tokens. */
+static void count_vocab(struct kvr_model *model)
 {
-    for (int s = 0; s < KVR_N_MODEL_SLOT; s++)
-        if (model->model_file[s] == tensor)
-            return true;
-    for (size_t i = 0; i < (size_t)model->config.n_layer * KVR_N_LAYER_SLOT;
-         i++)
-        if (model->layer_file[i] == tensor)
-            return true;
-    return false;
+    const char *name =
+        slot_name(model, &model->family->model_slots[KVR_EMBEDDING]);
+
+    if (model->config.n_vocab != 0)
+        return;
+    for (size_t i = 0; i < model->n_stored; i++)
+        if (kvr_view_is(model->stored[i].name, name) &&
+            model->stored[i].rows <= KVR_MAX_DIM)
+            model->config.n_vocab = (uint32_t)model->stored[i].rows;
 }
 
 /* A tensor that no slot asked for might change attention: say its name. */
 static enum kvr_status refuse_left_over(const struct kvr_model *model,
-                                        size_t n_found, struct kvr_error *err)
+                                        struct kvr_error *err)
 {
-    const size_t n = kvr_gguf_n_tensors(model->gguf);
     char shown[KVR_VIEW_TEXT];
 
-    for (size_t i = 0; i < n && n_found < n; i++)
-        if (!is_used(model, kvr_gguf_tensor(model->gguf, i)))
-            return kvr_fail(
-                err, KVR_ERR_UNSUPPORTED,
-                "%s: tensor '%s' is not known for architecture %s",
-                kvr_gguf_path(model->gguf),
-                kvr_view_show(shown, kvr_gguf_tensor(model->gguf, i)->name),
-                model->family->gguf);
+    for (size_t i = 0; i < model->n_stored; i++)
+        if (!model->stored[i].used)
+            return kvr_fail(err, KVR_ERR_UNSUPPORTED,
+                            "%s: tensor '%s' is not known for architecture %s",
+                            model->path,
+                            kvr_view_show(shown, model->stored[i].name),
+                            kvr_family_name(model->family));
     return KVR_OK;
 }
 
-static enum kvr_status make_frequencies(struct kvr_model *model,
+/* ---- frequencies ---- */
+
+/* Llama 3: wavelengths beyond the trained length, over `low`, are divided by
+ * the factor, those below it, over `high`, stay; between them a mixture. */
+static double slow_down(const struct kvr_rope *rope, double frequency)
+{
+    const double turns =
+        rope->original * frequency / (2 * 3.14159265358979323846);
+
+    if (rope->factor == 0 || turns > rope->high)
+        return frequency;
+    if (turns < rope->low)
+        return frequency / rope->factor;
+    const double mix = (turns - rope->low) / (rope->high - rope->low);
+    return (1 - mix) * frequency / rope->factor + mix * frequency;
+}
+
+static enum kvr_status make_frequencies(float **out,
+                                        const struct kvr_model *model,
+                                        const struct kvr_rope *rope,
                                         struct kvr_error *err)
 {
-    const struct kvr_config *c = &model->config;
-    const struct kvr_gguf_tensor *tensor = model->model_file[KVR_ROPE_FACTORS];
-    const uint32_t half = c->rope_dim / 2;
+    const struct kvr_stored *tensor = model->model_file[KVR_ROPE_FACTORS];
+    const uint32_t half = model->config.rope_dim / 2;
     float *factors = kvr_calloc(half, sizeof *factors);
+    enum kvr_status status = KVR_OK;
 
-    model->inv_freq = kvr_calloc(half, sizeof *model->inv_freq);
-    if (factors == NULL || model->inv_freq == NULL) {
+    *out = kvr_calloc(half, sizeof **out);
+    if (factors == NULL || *out == NULL) {
         free(factors);
         return kvr_no_memory(err, "rotary frequencies", half);
     }
@@ -369,34 +425,34 @@ static enum kvr_status make_frequencies(struct kvr_model *model,
         factors[j] = 1;
     if (tensor != NULL)
         kvr_quant_find(tensor->type)->expand(factors, tensor->data, half);
-    enum kvr_status status = KVR_OK;
     for (uint32_t j = 0; j < half && status == KVR_OK; j++) {
-        const double plain = pow(c->rope_base, -2.0 * j / c->rope_dim);
+        const double plain = pow(rope->base, -2.0 * j / model->config.rope_dim);
         if (!(factors[j] > 0) || !isfinite(factors[j]))
-            status =
-                kvr_fail(err, KVR_ERR_INPUT,
-                         "%s: rope_freqs.weight: factor %" PRIu32
-                         " is %g, expected above 0",
-                         kvr_gguf_path(model->gguf), j, (double)factors[j]);
-        model->inv_freq[j] =
-            (float)plain / (factors[j] * (float)c->rope_linear);
+            status = kvr_fail(err, KVR_ERR_INPUT,
+                              "%s: rope_freqs.weight: factor %" PRIu32
+                              " is %g, expected above 0",
+                              model->path, j, (double)factors[j]);
+        (*out)[j] =
+            (float)slow_down(rope, plain) / (factors[j] * (float)rope->linear);
     }
     free(factors);
     return status;
 }
 
-/* Name for the trace: general.name, else the file's base name. */
-static enum kvr_status name_model(struct kvr_model *model,
-                                  struct kvr_error *err)
+static enum kvr_status set_frequencies(struct kvr_model *model,
+                                       struct kvr_error *err)
 {
-    const char *path = kvr_gguf_path(model->gguf);
-    const char *slash = strrchr(path, '/');
-    struct kvr_view name = kvr_view_of(slash != NULL ? slash + 1 : path);
-    const enum kvr_status status =
-        kvr_gguf_string(&name, NULL, model->gguf, "general.name", err);
-    char shown[KVR_VIEW_TEXT];
+    const struct kvr_config *c = &model->config;
+    enum kvr_status status = KVR_OK;
 
-    snprintf(model->name, sizeof model->name, "%s", kvr_view_show(shown, name));
+    if (!(c->rope.linear > 0) && c->rope.base > 0)
+        return kvr_fail(err, KVR_ERR_INPUT, "%s: rotary scaling factor %g",
+                        model->path, c->rope.linear);
+    if (c->rope.base > 0)
+        status = make_frequencies(&model->inv_freq, model, &c->rope, err);
+    if (status == KVR_OK && c->rope_local.base > 0)
+        status = make_frequencies(&model->inv_freq_local, model, &c->rope_local,
+                                  err);
     return status;
 }
 
@@ -410,8 +466,8 @@ static enum kvr_status take_stock(struct kvr_model *model,
 
     if (hash == NULL)
         return kvr_no_memory(err, "a hash", 0);
-    for (size_t i = 0; i < kvr_gguf_n_tensors(model->gguf); i++) {
-        const struct kvr_gguf_tensor *t = kvr_gguf_tensor(model->gguf, i);
+    for (size_t i = 0; i < model->n_stored; i++) {
+        const struct kvr_stored *t = &model->stored[i];
         bytes[t->type] += t->size;
         model->weight_bytes += t->size;
         kvr_hash_add(hash, t->data, (size_t)t->size);
@@ -434,18 +490,18 @@ static enum kvr_status take_stock(struct kvr_model *model,
 enum kvr_status kvr_model_init(struct kvr_model *model, const char *path,
                                struct kvr_error *err)
 {
-    size_t n_found = 0;
     enum kvr_status status;
 
     *model = (struct kvr_model){0};
-    if ((status = kvr_gguf_open(&model->gguf, path, err)) != KVR_OK ||
-        (status = find_family(model, err)) != KVR_OK ||
-        (status = check_types(model, err)) != KVR_OK ||
-        (status = read_config(model, err)) != KVR_OK ||
-        (status = find_tensors(model, &n_found, err)) != KVR_OK ||
-        (status = refuse_left_over(model, n_found, err)) != KVR_OK ||
-        (status = make_frequencies(model, err)) != KVR_OK ||
-        (status = name_model(model, err)) != KVR_OK)
+    status = kvr_model_is_hf(path) ? kvr_model_open_hf(model, path, err)
+                                   : kvr_model_open_gguf(model, path, err);
+    if (status != KVR_OK)
+        return status;
+    count_vocab(model);
+    if ((status = kvr_model_derive(model, err)) != KVR_OK ||
+        (status = find_tensors(model, err)) != KVR_OK ||
+        (status = refuse_left_over(model, err)) != KVR_OK ||
+        (status = set_frequencies(model, err)) != KVR_OK)
         return status;
     return take_stock(model, err);
 }
@@ -453,7 +509,13 @@ enum kvr_status kvr_model_init(struct kvr_model *model, const char *path,
 void kvr_model_fini(struct kvr_model *model)
 {
     kvr_gguf_close(model->gguf);
+    kvr_safetensors_close(model->safetensors);
+    free(model->path);
+    free(model->folder);
     free(model->inv_freq);
+    free(model->inv_freq_local);
+    free(model->layers);
+    free(model->stored);
     free(model->layer_file);
     *model = (struct kvr_model){0};
 }

@@ -1,4 +1,7 @@
-/* model.h -- a model file opened and checked, and its weights on a device.
+/* model.h -- a model opened and checked, and its weights on a device.
+ *
+ * A model is a GGUF file or a Hugging Face folder (config.json beside
+ * safetensors). Both are read into the same description.
  * SPDX-License-Identifier: GPL-3.0-or-later */
 #ifndef MODEL_H
 #define MODEL_H
@@ -7,26 +10,54 @@
 #include "family.h"
 #include "gguf.h"
 #include "kvr_hash.h"
+#include "safetensors.h"
+
+/* A tensor as it is stored, whatever the file: rows of cols values. */
+struct kvr_stored {
+    struct kvr_view name;
+    uint32_t type; /* enum kvr_quant */
+    uint64_t rows, cols;
+    const uint8_t *data;
+    uint64_t size; /* bytes */
+    bool used;     /* some slot asked for it */
+};
+
+/* Where layers of one model differ. */
+struct kvr_layer_kind {
+    uint32_t span; /* keys that a row sees, its own included; 0: all */
+    bool local;    /* rotates by inv_freq_local */
+};
 
 struct kvr_model {
-    struct kvr_gguf *gguf;
+    enum kvr_format format;
+    struct kvr_gguf *gguf; /* one of these two, the other NULL */
+    struct kvr_safetensors *safetensors;
+    char *path;   /* for messages: the GGUF file, or config.json */
+    char *folder; /* of a Hugging Face model; NULL */
     const struct kvr_family *family;
     struct kvr_config config;
     char name[128];           /* general.name, or the file's; printable */
     char quantisation[128];   /* types by bytes, most first: "Q4_1 Q8_0 F32" */
     char hash[KVR_HASH_TEXT]; /* of the tensors' bytes, by name */
     uint64_t weight_bytes;
-    float *inv_freq; /* [rope_dim / 2]: radians per position, scaling done */
+    float *inv_freq; /* [rope_dim / 2]: radians per position, scaling done;
+                      * NULL: no rotation */
+    float *inv_freq_local;         /* of window layers; NULL: the same */
+    struct kvr_layer_kind *layers; /* [n_layer] */
 
-    /* Checked tensors of the file: [KVR_N_MODEL_SLOT], then
-     * [n_layer * KVR_N_LAYER_SLOT]. NULL: absent and optional. */
-    const struct kvr_gguf_tensor *model_file[KVR_N_MODEL_SLOT];
-    const struct kvr_gguf_tensor **layer_file;
+    struct kvr_stored *stored; /* by name */
+    size_t n_stored;
+    /* Checked tensors: [KVR_N_MODEL_SLOT], then
+     * [n_layer * KVR_N_LAYER_SLOT]. NULL: absent and optional. Slots of a
+     * fused tensor name the same one. */
+    const struct kvr_stored *model_file[KVR_N_MODEL_SLOT];
+    const struct kvr_stored **layer_file;
 };
 
-/* Opens a GGUF model and checks all it needs: architecture, every tensor's
- * type and shape, every metadata key that could change attention. Nothing is
- * decoded. KVR_ERR_UNSUPPORTED names what is not supported and what is.
+/* Opens a GGUF file, a folder, its config.json or its .safetensors file, and
+ * checks all that is needed: architecture, every tensor's type and shape,
+ * every key that could change attention. Nothing is decoded.
+ * KVR_ERR_UNSUPPORTED names what is not supported and what is.
  * kvr_model_fini may be called after a failure too. */
 enum kvr_status kvr_model_init(struct kvr_model *model, const char *path,
                                struct kvr_error *err) KVR_MUST_CHECK;
@@ -47,5 +78,7 @@ enum kvr_status kvr_weights_init(struct kvr_weights *weights,
                                  struct kvr_device *device,
                                  struct kvr_error *err) KVR_MUST_CHECK;
 void kvr_weights_fini(struct kvr_weights *weights);
+/* Memory that kvr_weights_init takes for copies. */
+uint64_t kvr_weights_bytes(const struct kvr_model *model);
 
 #endif

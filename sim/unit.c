@@ -521,11 +521,11 @@ static void see_facts(const struct unit *u, const struct layer_work *w,
 static void make_room(struct unit *u, struct layer_work *w,
                       struct kvr_view *view)
 {
+    expire(u, view, w->shape, view->step + 1);
     if ((u->run->policy->needs & KVR_NEEDS_SCHEDULE) != 0) {
         evict_by_schedule(u, w, view);
         return;
     }
-    expire(u, view, w->shape, view->step + 1);
     const uint32_t n = surplus(u, w->plan, view->step);
     if (n > 0)
         evict(u, w, view, n);

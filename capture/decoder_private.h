@@ -1,0 +1,49 @@
+/* decoder_private.h -- shared by the files of the decoder.
+ * SPDX-License-Identifier: GPL-3.0-or-later */
+#ifndef DECODER_PRIVATE_H
+#define DECODER_PRIVATE_H
+
+#include "decoder.h"
+
+struct kvr_decoder {
+    const struct kvr_model *model;
+    const struct kvr_backend *backend;
+    struct kvr_device *device;
+    struct kvr_weights weights;
+    struct kvr_decoder_options options;
+    uint32_t position, last_rows;
+    /* activations, one token per row */
+    struct kvr_tensor *x, *normed, *query, *key, *value, *mixed, *gate, *up;
+    struct kvr_tensor *added; /* what a half layer adds, before its norm */
+    struct kvr_tensor *angles, *angles_local, *logits;
+    struct kvr_tensor **keys, **values; /* caches, [n_layer] */
+    /* on the host */
+    float *host;     /* the widest activation of one feed */
+    float *host2;    /* keys beside queries */
+    float *norms;    /* [(3 G + H) * max_rows] */
+    int32_t *places; /* [max_rows]: rows of learned positions */
+};
+
+/* decoder_layer.c: the embedding of n tokens at d->position into d->x, one
+ * layer over them, and a norm of `parts` parts of each row. */
+enum kvr_status kvr_decoder_embed(struct kvr_decoder *d, const int32_t *ids,
+                                  uint32_t n,
+                                  struct kvr_error *err) KVR_MUST_CHECK;
+enum kvr_status kvr_decoder_layer(struct kvr_decoder *d, uint32_t layer,
+                                  uint32_t n, const struct kvr_observer *o,
+                                  struct kvr_error *err) KVR_MUST_CHECK;
+enum kvr_status kvr_decoder_normalise(
+    struct kvr_decoder *d, struct kvr_tensor *out, const struct kvr_tensor *in,
+    const struct kvr_tensor *weight, const struct kvr_tensor *bias,
+    uint32_t parts, uint32_t n, struct kvr_error *err) KVR_MUST_CHECK;
+
+/* decoder.c: what the observer asked to see. */
+enum kvr_status kvr_decoder_show_hidden(struct kvr_decoder *d, uint32_t index,
+                                        const struct kvr_tensor *x, uint32_t n,
+                                        const struct kvr_observer *o,
+                                        struct kvr_error *err) KVR_MUST_CHECK;
+enum kvr_status kvr_decoder_show_layer(struct kvr_decoder *d, uint32_t layer,
+                                       uint32_t n, const struct kvr_observer *o,
+                                       struct kvr_error *err) KVR_MUST_CHECK;
+
+#endif

@@ -1,0 +1,292 @@
+/* hf_config.c -- config.json: its keys into the config, or refused.
+ * SPDX-License-Identifier: GPL-3.0-or-later */
+#include "hf_rope.h"
+#include "keys.h"
+#include "model_private.h"
+
+#include "kvr_file.h"
+#include "kvr_memory.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_CONFIG = 16 << 20 };
+
+static const struct {
+    const char *name;
+    enum kvr_activation activation;
+} activations[] = {
+    {"silu", KVR_SILU},           {"swish", KVR_SILU},
+    {"gelu", KVR_GELU},           {"gelu_new", KVR_GELU_TANH},
+    {"gelu_fast", KVR_GELU_TANH}, {"gelu_pytorch_tanh", KVR_GELU_TANH},
+    {"relu", KVR_RELU},
+};
+
+static enum kvr_status wrong(const struct kvr_model *model, const char *key,
+                             const char *expected, struct kvr_error *err)
+{
+    return kvr_fail(err, KVR_ERR_INPUT, "%s: %s is not %s", model->path, key,
+                    expected);
+}
+
+static enum kvr_status read_activation(struct kvr_model *model,
+                                       enum kvr_activation *out,
+                                       const char *key, const json_t *value,
+                                       struct kvr_error *err)
+{
+    char shown[KVR_VIEW_TEXT];
+
+    if (!json_is_string(value))
+        return wrong(model, key, "a string", err);
+    for (size_t i = 0; i < sizeof activations / sizeof activations[0]; i++)
+        if (strcmp(activations[i].name, json_string_value(value)) == 0) {
+            *out = activations[i].activation;
+            return KVR_OK;
+        }
+    return kvr_fail(
+        err, KVR_ERR_UNSUPPORTED,
+        "%s: %s '%s' is not supported (supported: silu gelu "
+        "gelu_new gelu_pytorch_tanh relu)",
+        model->path, key,
+        kvr_view_show(shown, kvr_view_of(json_string_value(value))));
+}
+
+static enum kvr_status read_u32(struct kvr_model *model, uint32_t *out,
+                                const char *key, const json_t *value,
+                                struct kvr_error *err)
+{
+    if (!json_is_integer(value))
+        return wrong(model, key, "a whole number", err);
+    const json_int_t n = json_integer_value(value);
+    if (n < 1 || n > KVR_MAX_DIM)
+        return kvr_fail(err, KVR_ERR_INPUT,
+                        "%s: %s is %" JSON_INTEGER_FORMAT ", expected 1 to %d",
+                        model->path, key, n, (int)KVR_MAX_DIM);
+    *out = (uint32_t)n;
+    return KVR_OK;
+}
+
+/* null says: none, or as follows from the others. */
+static void clear(struct kvr_model *model, const struct kvr_key *key)
+{
+    char *into = (char *)&model->config + key->offset;
+
+    if (key->kind == KVR_KEY_U32)
+        memset(into, 0, sizeof(uint32_t));
+    else if (key->kind == KVR_KEY_REAL)
+        memset(into, 0, sizeof(double));
+}
+
+static enum kvr_status read_key(struct kvr_model *model,
+                                const struct kvr_key *key, const json_t *root,
+                                struct kvr_error *err)
+{
+    const json_t *value = json_object_get(root, key->name);
+    void *into = (char *)&model->config + key->offset;
+
+    if (key->required && (value == NULL || json_is_null(value)))
+        return kvr_fail(err, KVR_ERR_INPUT, "%s: has no %s", model->path,
+                        key->name);
+    if (value == NULL)
+        return KVR_OK;
+    if (json_is_null(value)) {
+        clear(model, key);
+        return KVR_OK;
+    }
+    switch (key->kind) {
+    case KVR_KEY_U32:
+    case KVR_KEY_COUNT:
+        return read_u32(model, into, key->name, value, err);
+    case KVR_KEY_REAL:
+        if (!json_is_number(value))
+            return wrong(model, key->name, "a number", err);
+        *(double *)into = json_number_value(value);
+        return KVR_OK;
+    case KVR_KEY_BOOL:
+        if (!json_is_boolean(value))
+            return wrong(model, key->name, "true or false", err);
+        *(bool *)into = json_is_true(value);
+        return KVR_OK;
+    case KVR_KEY_ACTIVATION:
+        return read_activation(model, into, key->name, value, err);
+    case KVR_KEY_TRUE:
+    case KVR_KEY_FALSE:
+        if (json_is_boolean(value) &&
+            json_is_true(value) == (key->kind == KVR_KEY_TRUE))
+            return KVR_OK;
+        return kvr_fail(err, KVR_ERR_UNSUPPORTED,
+                        "%s: %s is supported as %s only", model->path,
+                        key->name,
+                        key->kind == KVR_KEY_TRUE ? "true" : "false");
+    case KVR_KEY_READ:
+    case KVR_KEY_INERT:
+        break;
+    }
+    return KVR_OK;
+}
+
+/* Values that switch a feature off. */
+static bool is_off(const json_t *value)
+{
+    return json_is_null(value) || json_is_false(value) ||
+           (json_is_number(value) && json_number_value(value) == 0) ||
+           (json_is_array(value) && json_array_size(value) == 0) ||
+           (json_is_object(value) && json_object_size(value) == 0) ||
+           (json_is_string(value) && json_string_length(value) == 0);
+}
+
+static enum kvr_status refuse_unknown(const struct kvr_model *model,
+                                      json_t *root, struct kvr_error *err)
+{
+    const char *name;
+    json_t *value;
+    char shown[KVR_VIEW_TEXT];
+
+    json_object_foreach(
+        root, name,
+        value) if (!is_off(value) &&
+                   !kvr_hf_key_known(
+                       model->family,
+                       name)) return kvr_fail(err, KVR_ERR_UNSUPPORTED,
+                                              "%s: key '%s' is not supported "
+                                              "for %s and may "
+                                              "change attention",
+                                              model->path,
+                                              kvr_view_show(shown,
+                                                            kvr_view_of(name)),
+                                              model->family->hf);
+    return KVR_OK;
+}
+
+static enum kvr_status find_family(struct kvr_model *model, const json_t *root,
+                                   struct kvr_error *err)
+{
+    const char *type = json_string_value(json_object_get(root, "model_type"));
+    char shown[KVR_VIEW_TEXT], list[256];
+
+    if (type == NULL)
+        return kvr_fail(err, KVR_ERR_INPUT, "%s: has no model_type",
+                        model->path);
+    model->family = kvr_family_find(KVR_FORMAT_HF, kvr_view_of(type));
+    if (model->family != NULL)
+        return KVR_OK;
+    kvr_family_list(list, sizeof list, KVR_FORMAT_HF);
+    return kvr_fail(err, KVR_ERR_UNSUPPORTED,
+                    "%s: model_type '%s' is not supported (supported: %s)",
+                    model->path, kvr_view_show(shown, kvr_view_of(type)), list);
+}
+
+/* layer_types: which layers have the window. */
+static enum kvr_status read_layer_types(struct kvr_model *model,
+                                        const json_t *types,
+                                        struct kvr_error *err)
+{
+    const struct kvr_config *c = &model->config;
+    char shown[KVR_VIEW_TEXT];
+
+    if (json_array_size(types) != c->n_layer)
+        return kvr_fail(err, KVR_ERR_INPUT,
+                        "%s: layer_types has %zu entries, num_hidden_layers is "
+                        "%" PRIu32,
+                        model->path, json_array_size(types), c->n_layer);
+    model->layers = kvr_calloc(c->n_layer, sizeof *model->layers);
+    if (model->layers == NULL)
+        return kvr_no_memory(err, "layers", c->n_layer);
+    for (uint32_t l = 0; l < c->n_layer; l++) {
+        const char *type = json_string_value(json_array_get(types, l));
+        if (type != NULL && strcmp(type, "full_attention") == 0)
+            continue;
+        if (type == NULL || strcmp(type, "sliding_attention") != 0)
+            return kvr_fail(
+                err, KVR_ERR_UNSUPPORTED,
+                "%s: layer_types: '%s' is not supported (supported: "
+                "full_attention sliding_attention)",
+                model->path,
+                kvr_view_show(shown, kvr_view_of(type != NULL ? type : "")));
+        if (c->window == 0 || !c->use_window)
+            return kvr_fail(err, KVR_ERR_INPUT,
+                            "%s: layer_types says sliding_attention, but "
+                            "there is no sliding_window",
+                            model->path);
+        model->layers[l] = (struct kvr_layer_kind){
+            .span = c->window, .local = c->rope_local.base > 0};
+    }
+    return KVR_OK;
+}
+
+/* Keys that are not just a number in the config. */
+static enum kvr_status read_others(struct kvr_model *model, const json_t *root,
+                                   struct kvr_error *err)
+{
+    struct kvr_config *c = &model->config;
+    const json_t *from = json_object_get(root, "max_window_layers");
+    const json_t *wide = json_object_get(root, "word_embed_proj_dim");
+    const json_t *types = json_object_get(root, "layer_types");
+    enum kvr_status status;
+
+    if (json_is_integer(wide) && json_integer_value(wide) != c->hidden)
+        return kvr_fail(err, KVR_ERR_UNSUPPORTED,
+                        "%s: word_embed_proj_dim %" JSON_INTEGER_FORMAT
+                        " is not hidden_size %" PRIu32
+                        ": projected embeddings are not supported",
+                        model->path, json_integer_value(wide), c->hidden);
+    if (json_is_integer(from))
+        c->window_from = json_integer_value(from) < 0 ? 0
+                         : json_integer_value(from) > KVR_MAX_LAYERS
+                             ? KVR_MAX_LAYERS
+                             : (uint32_t)json_integer_value(from);
+    if ((status = kvr_hf_read_rope(model, root, err)) != KVR_OK)
+        return status;
+    if (json_is_array(types))
+        return read_layer_types(model, types, err);
+    return KVR_OK;
+}
+
+static enum kvr_status read_root(struct kvr_model *model, json_t *root,
+                                 struct kvr_error *err)
+{
+    enum kvr_status status = find_family(model, root, err);
+
+    if (status != KVR_OK)
+        return status;
+    model->config = model->family->defaults;
+    for (const struct kvr_key *key = model->family->hf_keys;
+         key->name != NULL && status == KVR_OK; key++)
+        status = read_key(model, key, root, err);
+    if (status == KVR_OK)
+        status = refuse_unknown(model, root, err);
+    if (status != KVR_OK)
+        return status;
+    if (model->config.n_layer > KVR_MAX_LAYERS)
+        return kvr_fail(
+            err, KVR_ERR_INPUT, "%s: %" PRIu32 " layers, at most %d are read",
+            model->path, model->config.n_layer, (int)KVR_MAX_LAYERS);
+    return read_others(model, root, err);
+}
+
+enum kvr_status kvr_hf_read_config(struct kvr_model *model,
+                                   struct kvr_error *err)
+{
+    uint8_t *text;
+    size_t size;
+    json_error_t why;
+    enum kvr_status status =
+        kvr_file_read(&text, &size, model->path, MAX_CONFIG, err);
+
+    if (status != KVR_OK)
+        return status;
+    json_t *root =
+        json_loadb((const char *)text, size, JSON_REJECT_DUPLICATES, &why);
+    free(text);
+    if (root == NULL)
+        return kvr_fail(err, KVR_ERR_INPUT, "%s: not JSON: %s at line %d",
+                        model->path, why.text, why.line);
+    if (json_is_object(root))
+        status = read_root(model, root, err);
+    else
+        status = kvr_fail(err, KVR_ERR_INPUT, "%s: is not a JSON object",
+                          model->path);
+    json_decref(root);
+    return status;
+}

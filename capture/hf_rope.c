@@ -1,0 +1,200 @@
+/* hf_rope.c -- rotary positions in config.json, old style and new.
+ *
+ * Old: rope_theta (or rotary_emb_base) beside rope_scaling. New:
+ * rope_parameters with both, for Gemma 3 once for each type of layer.
+ * SPDX-License-Identifier: GPL-3.0-or-later */
+#include "hf_rope.h"
+
+#include <math.h>
+#include <string.h>
+
+struct source {
+    const struct kvr_model *model;
+    const char *where; /* for messages */
+    struct kvr_error *err;
+};
+
+static enum kvr_status read_real(double *out, const struct source *s,
+                                 const json_t *object, const char *name)
+{
+    const json_t *value = json_object_get(object, name);
+
+    if (value == NULL || json_is_null(value))
+        return KVR_OK;
+    if (!json_is_number(value) || !(json_number_value(value) > 0))
+        return kvr_fail(s->err, KVR_ERR_INPUT,
+                        "%s: %s: %s is no number above 0", s->model->path,
+                        s->where, name);
+    *out = json_number_value(value);
+    return KVR_OK;
+}
+
+/* A member that this reader does not know would change the angles. */
+static enum kvr_status refuse_others(const struct source *s,
+                                     const json_t *object,
+                                     const char *const *known)
+{
+    const char *name;
+    const json_t *value;
+
+    for (void *at = json_object_iter((json_t *)(uintptr_t)object); at != NULL;
+         at = json_object_iter_next((json_t *)(uintptr_t)object, at)) {
+        size_t i = 0;
+        name = json_object_iter_key(at);
+        value = json_object_iter_value(at);
+        while (known[i] != NULL && strcmp(known[i], name) != 0)
+            i++;
+        if (known[i] == NULL && !json_is_null(value)) {
+            char shown[KVR_VIEW_TEXT];
+            return kvr_fail(s->err, KVR_ERR_UNSUPPORTED,
+                            "%s: %s: '%s' is not supported and may change "
+                            "attention",
+                            s->model->path, s->where,
+                            kvr_view_show(shown, kvr_view_of(name)));
+        }
+    }
+    return KVR_OK;
+}
+
+static enum kvr_status read_llama3(struct kvr_rope *rope,
+                                   const struct source *s, const json_t *object)
+{
+    enum kvr_status status;
+
+    rope->original = s->model->config.n_context;
+    if ((status = read_real(&rope->factor, s, object, "factor")) != KVR_OK ||
+        (status = read_real(&rope->low, s, object, "low_freq_factor")) !=
+            KVR_OK ||
+        (status = read_real(&rope->high, s, object, "high_freq_factor")) !=
+            KVR_OK ||
+        (status = read_real(&rope->original, s, object,
+                            "original_max_position_embeddings")) != KVR_OK)
+        return status;
+    if (!(rope->factor > 0 && rope->low > 0 && rope->high > rope->low &&
+          rope->original > 0))
+        return kvr_fail(s->err, KVR_ERR_INPUT,
+                        "%s: %s: llama3 needs factor, low_freq_factor below "
+                        "high_freq_factor and "
+                        "original_max_position_embeddings",
+                        s->model->path, s->where);
+    return KVR_OK;
+}
+
+/* rope_type and what belongs to it. */
+static enum kvr_status read_scaling(struct kvr_rope *rope,
+                                    const struct source *s,
+                                    const json_t *object)
+{
+    const json_t *type = json_object_get(object, "rope_type");
+    char shown[KVR_VIEW_TEXT];
+
+    if (type == NULL)
+        type = json_object_get(object, "type");
+    const char *name =
+        json_is_string(type) ? json_string_value(type) : "default";
+    if (strcmp(name, "default") == 0 || strcmp(name, "none") == 0)
+        return KVR_OK;
+    if (strcmp(name, "linear") == 0) {
+        rope->linear = 0;
+        const enum kvr_status status =
+            read_real(&rope->linear, s, object, "factor");
+        if (status == KVR_OK && rope->linear == 0)
+            return kvr_fail(s->err, KVR_ERR_INPUT,
+                            "%s: %s: linear scaling without a factor",
+                            s->model->path, s->where);
+        return status;
+    }
+    if (strcmp(name, "llama3") == 0)
+        return read_llama3(rope, s, object);
+    return kvr_fail(s->err, KVR_ERR_UNSUPPORTED,
+                    "%s: %s: rotary scaling '%s' is not supported (supported: "
+                    "default linear llama3)",
+                    s->model->path, s->where,
+                    kvr_view_show(shown, kvr_view_of(name)));
+}
+
+/* One object of the new style, or rope_scaling of the old. */
+static enum kvr_status read_object(struct kvr_rope *rope, double *part,
+                                   const struct source *s, const json_t *object)
+{
+    static const char *const known[] = {"rope_theta",
+                                        "rope_type",
+                                        "type",
+                                        "partial_rotary_factor",
+                                        "factor",
+                                        "low_freq_factor",
+                                        "high_freq_factor",
+                                        "original_max_position_embeddings",
+                                        NULL};
+    enum kvr_status status;
+
+    if (!json_is_object(object))
+        return kvr_fail(s->err, KVR_ERR_INPUT, "%s: %s is not an object",
+                        s->model->path, s->where);
+    if ((status = read_scaling(rope, s, object)) != KVR_OK ||
+        (status = read_real(&rope->base, s, object, "rope_theta")) != KVR_OK ||
+        (status = read_real(part, s, object, "partial_rotary_factor")) !=
+            KVR_OK)
+        return status;
+    return refuse_others(s, object, known);
+}
+
+/* rope_parameters: {full_attention: {..}, sliding_attention: {..}} */
+static enum kvr_status read_by_type(struct kvr_config *c, struct source *s,
+                                    const json_t *object)
+{
+    static const char *const known[] = {"full_attention", "sliding_attention",
+                                        NULL};
+    const json_t *full = json_object_get(object, known[0]);
+    const json_t *local = json_object_get(object, known[1]);
+    double part = c->rope_part;
+    enum kvr_status status = KVR_OK;
+
+    if (full != NULL) {
+        s->where = "rope_parameters.full_attention";
+        status = read_object(&c->rope, &c->rope_part, s, full);
+    }
+    if (status == KVR_OK && local != NULL) {
+        s->where = "rope_parameters.sliding_attention";
+        if (c->rope_local.base == 0)
+            c->rope_local = s->model->family->defaults.rope;
+        status = read_object(&c->rope_local, &part, s, local);
+    }
+    if (status != KVR_OK)
+        return status;
+    if (part != c->rope_part)
+        return kvr_fail(s->err, KVR_ERR_UNSUPPORTED,
+                        "%s: %s: partial_rotary_factor differs between types "
+                        "of layers",
+                        s->model->path, s->where);
+    s->where = "rope_parameters";
+    return refuse_others(s, object, known);
+}
+
+enum kvr_status kvr_hf_read_rope(struct kvr_model *model, const json_t *root,
+                                 struct kvr_error *err)
+{
+    struct source s = {.model = model, .where = "rope_scaling", .err = err};
+    struct kvr_config *c = &model->config;
+    const json_t *scaling = json_object_get(root, "rope_scaling");
+    const json_t *now = json_object_get(root, "rope_parameters");
+    enum kvr_status status;
+
+    if (c->rope.base == 0)
+        return KVR_OK; /* no rotation in this family */
+    if (json_is_object(scaling) &&
+        (status = read_object(&c->rope, &c->rope_part, &s, scaling)) != KVR_OK)
+        return status;
+    s.where = "config";
+    if ((status = read_real(&c->rope.base, &s, root, "rotary_emb_base")) !=
+            KVR_OK ||
+        (status = read_real(&c->rope.base, &s, root, "rope_theta")) != KVR_OK)
+        return status;
+    s.where = "rope_parameters";
+    if (now == NULL || json_is_null(now))
+        return KVR_OK;
+    if (json_object_get(now, "full_attention") != NULL ||
+        json_object_get(now, "sliding_attention") != NULL)
+        return read_by_type(c, &s, now);
+    return read_object(&c->rope, &c->rope_part, &s, now);
+}
