@@ -347,7 +347,6 @@ static enum kvr_status make_block(const struct kvr_trace *trace,
                                   struct kvr_error *err)
 {
     const uint32_t t = trace->box->shape.n_token;
-    const struct kvr_layer_shape *y = &trace->box->layers[want.layer];
     const uint32_t skipped = want.first % KVR_TILE_ROWS;
     const uint32_t first = want.first - skipped;
     const bool whole =
@@ -363,13 +362,10 @@ static enum kvr_status make_block(const struct kvr_trace *trace,
     }
     const enum kvr_status status = kvr__make_rows(
         trace, want.layer, want.head, first, to, line, NULL, scratch, err);
-    for (uint32_t r = 0; status == KVR_OK && r < want.n; r++) {
+    for (uint32_t r = 0; status == KVR_OK && !whole && r < want.n; r++) {
         float *row = out + r * stride;
-        if (!whole) {
-            memcpy(row, to + (skipped + r) * line, t * sizeof *row);
-            memset(row + t, 0, (stride - t) * sizeof *row);
-        }
-        kvr__round_f32(row, kvr__row_keys(y, want.first + r, t));
+        memcpy(row, to + (skipped + r) * line, t * sizeof *row);
+        memset(row + t, 0, (stride - t) * sizeof *row);
     }
     return status;
 }

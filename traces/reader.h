@@ -132,8 +132,8 @@ struct made_rows {
 };
 
 /* The rows of tile `first / 64`, up to T, from `first` on, a multiple of 64:
- * out[r * stride + key], keys above the row's index up to stride 0. Not
- * rounded. made may be NULL. */
+ * out[r * stride + key], keys above the row's index up to stride 0. Rounded
+ * to multiples of 2^-30, unless `made` is given: then as they are. */
 enum kvr_status kvr__make_rows(const struct kvr_trace *trace, uint32_t layer,
                                uint32_t head, uint32_t first, float *out,
                                size_t stride, struct made_rows *made,

@@ -131,7 +131,7 @@ static void cap(float *logit, uint32_t n, float most)
 /* The logits of one row become its weights; keys lo..n-1 are its own. */
 static enum kvr_status finish_row(const struct kvr_trace *trace, uint32_t layer,
                                   uint32_t head, uint32_t row, float *out,
-                                  size_t stride, double *lse,
+                                  size_t stride, bool round, double *lse,
                                   struct kvr_error *err)
 {
     const struct kvr_layer_shape *y = &trace->box->layers[layer];
@@ -157,6 +157,8 @@ static enum kvr_status finish_row(const struct kvr_trace *trace, uint32_t layer,
         for (uint32_t i = lo; i < n; i++)
             out[i] *= 1.0f - sink[at];
     }
+    if (round) /* now, while the row is in the cache */
+        kvr__round_f32(out + lo, n - lo);
     memset(out, 0, lo * sizeof *out);
     memset(out + n, 0, (stride - n) * sizeof *out);
     return KVR_OK;
@@ -206,7 +208,7 @@ enum kvr_status kvr__make_rows(const struct kvr_trace *trace, uint32_t layer,
         measure(y, scratch->query, key, n, end, made);
     for (uint32_t r = 0; status == KVR_OK && r < n; r++) {
         status = finish_row(trace, layer, head, first + r, out + r * stride,
-                            stride, &lse, err);
+                            stride, made == NULL, &lse, err);
         if (made != NULL)
             made->lse[r] = lse;
     }
