@@ -204,7 +204,7 @@ static enum kvr_status pick(struct replay_setup *s,
                             const struct replay_options *o,
                             struct kvr_error *err)
 {
-    const struct kvr_trace_shape *shape = kvr_trace_shape(s->trace);
+    const struct kvr_rows *shape = s->rows; /* layers that have a cache */
     uint32_t most = 0, caches = 0;
     enum kvr_status status = KVR_OK;
 
@@ -260,11 +260,11 @@ enum kvr_status replay_setup_open(struct replay_setup *s,
                                    (enum kvr_budget_of)o->budget_of,
                                    shape->n_token, prompt, err);
     if (status == KVR_OK)
-        status = pick(s, o, err);
-    if (status == KVR_OK)
         status = kvr_rows_open(
             &s->rows, s->trace, prompt,
             kvr_parallel_workers(shape->n_layer, o->common.threads), err);
+    if (status == KVR_OK)
+        status = pick(s, o, err);
     s->sim.specs = s->specs;
     s->sim.n_spec = s->n_spec;
     s->sim.budgets = s->budgets;
