@@ -147,7 +147,7 @@ static enum kvr_status add(struct kvr_registry *registry, void *handle,
                         "policy %s: only a built-in row may name a schedule",
                         policy->name);
     if (kvr_registry_find(registry, policy->name, strlen(policy->name)) != NULL)
-        return kvr_fail(err, KVR_ERR_POLICY, "policy %s exists already",
+        return kvr_fail(err, KVR_ERR_USAGE, "policy %s exists already",
                         policy->name);
     if (!kvr_grow((void **)&registry->plugin, &registry->capacity,
                   registry->n_plugin + 1, sizeof *registry->plugin))

@@ -168,6 +168,8 @@ const kvr_real *loss_of(const struct layer_work *w, uint32_t head,
                         uint32_t row);
 
 /* facts.c */
+/* First position that the layer's mask shows to row t. */
+uint32_t mask_from(const struct kvr_layer_shape *shape, uint32_t t);
 enum kvr_status facts_init(struct facts *f, const struct plan *plan,
                            uint32_t first_head, uint32_t n_head,
                            struct kvr_error *err);

@@ -396,6 +396,33 @@ static void fill_future(struct layer_work *w, struct facts *f, struct future *u,
            (t + 1) * sizeof(uint32_t));
 }
 
+uint32_t mask_from(const struct kvr_layer_shape *shape, uint32_t t)
+{
+    if (shape->span == 0)
+        return 0;
+    if (shape->mask == KVR_MASK_WINDOW)
+        return t + 1 > shape->span ? t + 1 - shape->span : 0;
+    return shape->mask == KVR_MASK_CHUNK ? t / shape->span * shape->span : 0;
+}
+
+/* In a window or chunk layer nothing lies outside the mask, or the mask is
+ * not the one that was recorded. */
+static enum kvr_status check_mask(const struct layer_work *w, uint32_t head,
+                                  uint32_t t, const kvr_real *row,
+                                  struct kvr_error *err)
+{
+    const uint32_t from = mask_from(w->shape, t);
+
+    for (uint32_t i = 0; i < from; i++)
+        if (row[i] != 0)
+            return kvr_fail(err, KVR_ERR_INPUT,
+                            "layer %u head %u row %u: weight %.6g on key %u, "
+                            "outside the layer's mask of %u keys",
+                            w->shape->layer, head, t, (double)row[i], i,
+                            w->shape->span);
+    return KVR_OK;
+}
+
 /* Recorded mass of each head, exactly, and the row summed over heads. */
 static enum kvr_status fill_sums(struct layer_work *w, struct facts *f,
                                  uint32_t r, uint32_t t, uint32_t k,
@@ -408,6 +435,10 @@ static enum kvr_status fill_sums(struct layer_work *w, struct facts *f,
     for (uint32_t h = 0; h < f->n_head; h++) {
         const uint32_t head = f->first_head + h;
         const kvr_real *row = loss_of(w, head, k);
+        const enum kvr_status status =
+            check_mask(w, head, t, row_of(w, head, k), err);
+        if (status != KVR_OK)
+            return status;
         kvr_real sum, *seen = &f->sum[r * f->n_head + h];
         plan->kernels->add_units(summed, row, (double)w->scale, h == 0, wide);
         const double total = plan->kernels->mass(

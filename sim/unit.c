@@ -239,16 +239,6 @@ static void clear(struct unit *u, struct kvr_view *view, uint32_t position)
         u->oldest++;
 }
 
-/* First position that the layer's mask shows to row t. */
-static uint32_t mask_from(const struct kvr_layer_shape *shape, uint32_t t)
-{
-    if (shape->span == 0)
-        return 0;
-    if (shape->mask == KVR_MASK_WINDOW)
-        return t + 1 > shape->span ? t + 1 - shape->span : 0;
-    return shape->mask == KVR_MASK_CHUNK ? t / shape->span * shape->span : 0;
-}
-
 /* Tokens that row t cannot see leave the cache by themselves. */
 static void expire(struct unit *u, struct kvr_view *view,
                    const struct kvr_layer_shape *shape, uint32_t t)

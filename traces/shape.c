@@ -177,6 +177,10 @@ static enum kvr_status check_layer(const struct kvr_trace_shape *shape,
                         "%s: layer %u: %u heads over %u kv heads: expected "
                         "whole groups, at most %u heads",
                         path, y->layer, y->n_head, y->n_kv_head, shape->n_head);
+    if (y->n_head == shape->n_head && y->n_kv_head != shape->n_kv_head)
+        return kvr_fail(err, KVR_ERR_INPUT,
+                        "%s: layer %u has %u kv heads, the model %u", path,
+                        y->layer, y->n_kv_head, shape->n_kv_head);
     const bool spans = y->mask == KVR_MASK_WINDOW || y->mask == KVR_MASK_CHUNK;
     if ((unsigned)y->mask > KVR_MASK_NONE || spans != (y->span > 0))
         return kvr_fail(err, KVR_ERR_INPUT,

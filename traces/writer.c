@@ -152,6 +152,11 @@ enum kvr_status kvr_writer_open(struct kvr_writer **out, const char *path,
         status = kvr_fail(err, KVR_ERR_USAGE,
                           "%s: deflate level %d: expected 0 to %d", path,
                           options->deflate, MAX_LEVEL);
+    if (status == KVR_OK && kvr_is_special(path))
+        status = kvr_fail(err, KVR_ERR_INPUT,
+                          "%s: is no regular file; a trace is written beside "
+                          "its name and renamed into place",
+                          path);
     if (status == KVR_OK && !options->force && kvr_file_exists(path))
         status = kvr_fail(err, KVR_ERR_EXISTS,
                           "%s: exists; --force overwrites it", path);

@@ -1,5 +1,6 @@
 /* file.c -- read whole, write whole or not at all.
  * SPDX-License-Identifier: GPL-3.0-or-later */
+#define _XOPEN_SOURCE 700 /* realpath */
 #include "kvr_file.h"
 
 #include "kvr_memory.h"
@@ -152,11 +153,11 @@ static enum kvr_status write_stream(const char *path, const void *data,
     return status;
 }
 
-enum kvr_status kvr_file_write(const char *path, const void *data, size_t size,
-                               bool force, struct kvr_error *err)
+/* path, which is no stream; a link's target where it is one. */
+static enum kvr_status write_regular(const char *path, const void *data,
+                                     size_t size, bool force,
+                                     struct kvr_error *err)
 {
-    if (is_stream(path))
-        return write_stream(path, data, size, err);
     if (!force && kvr_file_exists(path))
         return kvr_fail(err, KVR_ERR_EXISTS,
                         "%s: exists; --force overwrites it", path);
@@ -171,6 +172,50 @@ enum kvr_status kvr_file_write(const char *path, const void *data, size_t size,
     if (status != KVR_OK)
         return status;
     return kvr_sync_folder(path, err);
+}
+
+enum kvr_status kvr_file_write(const char *path, const void *data, size_t size,
+                               bool force, struct kvr_error *err)
+{
+    struct stat st;
+
+    if (is_stream(path))
+        return write_stream(path, data, size, err);
+    if (lstat(path, &st) != 0 || !S_ISLNK(st.st_mode))
+        return write_regular(path, data, size, force, err);
+    char *target = realpath(path, NULL);
+    if (target == NULL)
+        return fail_system(err, path, "is a link that leads nowhere");
+    const enum kvr_status status =
+        write_regular(target, data, size, force, err);
+    free(target);
+    return status;
+}
+
+bool kvr_same_file(const char *a, const char *b)
+{
+    struct stat x, y;
+
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev &&
+           x.st_ino == y.st_ino;
+}
+
+bool kvr_is_special(const char *path)
+{
+    struct stat st;
+
+    return lstat(path, &st) == 0 && !S_ISREG(st.st_mode);
+}
+
+bool kvr_folder_exists(const char *path)
+{
+    struct stat st;
+    char *folder = folder_of(path);
+    const bool there =
+        folder != NULL && stat(folder, &st) == 0 && S_ISDIR(st.st_mode);
+
+    free(folder);
+    return there;
 }
 
 uint64_t kvr_free_space(const char *path)

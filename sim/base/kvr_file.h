@@ -20,7 +20,8 @@ enum kvr_status kvr_file_read(uint8_t **data, size_t *size, const char *path,
                               struct kvr_error *err) KVR_MUST_CHECK;
 
 /* Writes `data` beside `path`, syncs and renames it into place. Without
- * `force` an existing file is refused (KVR_ERR_EXISTS) and left as it was. */
+ * `force` an existing file is refused (KVR_ERR_EXISTS) and left as it was. A
+ * symbolic link is followed and stays; pipes and devices are written to. */
 enum kvr_status kvr_file_write(const char *path, const void *data, size_t size,
                                bool force,
                                struct kvr_error *err) KVR_MUST_CHECK;
@@ -40,6 +41,16 @@ enum kvr_status kvr_sync_folder(const char *path,
 uint64_t kvr_free_space(const char *path);
 
 bool kvr_file_exists(const char *path);
+
+/* Both exist and are one file, links followed. */
+bool kvr_same_file(const char *a, const char *b);
+
+/* Something is there that is no regular file: a folder, a device, a pipe, a
+ * symbolic link (not followed). */
+bool kvr_is_special(const char *path);
+
+/* Whether the folder that holds `path` exists. */
+bool kvr_folder_exists(const char *path);
 
 #ifdef __cplusplus
 }

@@ -2,6 +2,7 @@
  * SPDX-License-Identifier: GPL-3.0-or-later */
 #include "cli.h"
 
+#include "kvr_file.h"
 #include "kvr_log.h"
 #include "kvr_memory.h"
 
@@ -126,6 +127,62 @@ static enum kvr_status count(const struct cli_command *self, size_t n,
     return KVR_OK;
 }
 
+static enum kvr_status check_output(const struct cli_common *common,
+                                    const char *path, struct kvr_error *err)
+{
+    if (path[0] == '\0')
+        return kvr_fail(err, KVR_ERR_USAGE, "an output without a name");
+    if (!kvr_folder_exists(path))
+        return kvr_fail(err, KVR_ERR_IO, "%s: its folder does not exist", path);
+    if (!common->force && kvr_file_exists(path) && !kvr_is_special(path))
+        return kvr_fail(err, KVR_ERR_EXISTS,
+                        "%s: exists; --force overwrites it", path);
+    return KVR_OK;
+}
+
+enum kvr_status cli_check_outputs(const struct cli_common *common,
+                                  const char *const *outputs, size_t n_output,
+                                  const char *const *inputs, size_t n_input,
+                                  struct kvr_error *err)
+{
+    for (size_t i = 0; i < n_output; i++) {
+        if (outputs[i] == NULL || strcmp(outputs[i], "-") == 0)
+            continue;
+        for (size_t k = 0; k < n_input; k++)
+            if (inputs[k] != NULL && kvr_same_file(outputs[i], inputs[k]))
+                return kvr_fail(err, KVR_ERR_USAGE,
+                                "%s: is an input; it would be overwritten",
+                                outputs[i]);
+        for (size_t k = 0; k < i; k++)
+            if (outputs[k] != NULL && (strcmp(outputs[i], outputs[k]) == 0 ||
+                                       (kvr_same_file(outputs[i], outputs[k]) &&
+                                        !kvr_is_special(outputs[i]))))
+                return kvr_fail(err, KVR_ERR_USAGE, "%s: named for two outputs",
+                                outputs[i]);
+        const enum kvr_status status = check_output(common, outputs[i], err);
+        if (status != KVR_OK)
+            return status;
+    }
+    return KVR_OK;
+}
+
+/* -o and --save against the operands. */
+static enum kvr_status check_common_outputs(const struct cli_common *common,
+                                            const char *const *operands,
+                                            size_t n_operand,
+                                            struct kvr_error *err)
+{
+    const char *outputs[34] = {common->output};
+    size_t n = 1;
+
+    for (size_t i = 0; i < common->save.n; i++) {
+        if (n == sizeof outputs / sizeof outputs[0])
+            return kvr_fail(err, KVR_ERR_USAGE, "--save: more than 33 files");
+        outputs[n++] = common->save.item[i];
+    }
+    return cli_check_outputs(common, outputs, n, operands, n_operand, err);
+}
+
 enum kvr_status cli_parse(const struct cli_command *self, int argc, char **argv,
                           void *options, const char ***operands,
                           size_t *n_operand, size_t least, size_t most,
@@ -152,6 +209,8 @@ enum kvr_status cli_parse(const struct cli_command *self, int argc, char **argv,
         enum cli_format format = CLI_TABLE;
         status = cli_format_of(&format, common->save.item[i], err);
     }
+    if (status == KVR_OK)
+        status = check_common_outputs(common, *operands, *n_operand, err);
     if (common->verbose)
         shown = KVR_LOG_DETAIL;
     if (common->quiet)

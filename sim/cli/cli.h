@@ -56,6 +56,15 @@ enum kvr_status cli_parse(const struct cli_command *self, int argc, char **argv,
 void cli_parse_free(const struct cli_command *self, void *options,
                     const char **operands);
 
+/* Refuses outputs that cannot be meant, before any work is done: one file for
+ * two of them, an input, a folder that is not there (usage or input errors),
+ * or a file that exists without --force. NULL entries are skipped; "-" is
+ * standard output. */
+enum kvr_status cli_check_outputs(const struct cli_common *common,
+                                  const char *const *outputs, size_t n_output,
+                                  const char *const *inputs, size_t n_input,
+                                  struct kvr_error *err) KVR_MUST_CHECK;
+
 /* Memory a command may use: common->memory or half of the machine's. */
 uint64_t cli_memory(const struct cli_common *common);
 

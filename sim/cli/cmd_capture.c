@@ -210,7 +210,10 @@ static enum kvr_status check_usage(const struct options *o,
     if (o->common.output == NULL && !o->dry_run)
         return kvr_fail(err, KVR_ERR_USAGE,
                         "capture: expected -o OUT.kvt.h5 (or --dry-run)");
-    return KVR_OK;
+    const char *const inputs[] = {o->model, o->file, o->text, o->ids,
+                                  o->tokenizer};
+    return cli_check_outputs(&o->common, &o->common.output, 1, inputs,
+                             sizeof inputs / sizeof inputs[0], err);
 }
 
 /* SOURCE_DATE_EPOCH makes a build of a trace repeatable. */

@@ -61,6 +61,15 @@ static void print_overview(FILE *out)
     }
 }
 
+/* Text on standard output that could not be delivered is a failure too. */
+static int delivered(int code)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return code;
+    perror("kvreplay: standard output");
+    return code != 0 ? code : 3;
+}
+
 static int run(const struct cli_command *command, int argc, char **argv)
 {
     struct kvr_error err = {0};
@@ -72,7 +81,7 @@ static int run(const struct cli_command *command, int argc, char **argv)
         fprintf(stderr, "kvreplay: %s\n", err.message);
     else if (status != KVR_OK && status != KVR_ERR_NO)
         fprintf(stderr, "kvreplay: %s\n", kvr_status_text(status));
-    return kvr_status_exit_code(status);
+    return delivered(kvr_status_exit_code(status));
 }
 
 int main(int argc, char **argv)
@@ -86,12 +95,12 @@ int main(int argc, char **argv)
     }
     if (strcmp(argv[1], "--version") == 0) {
         puts("kvreplay " KVREPLAY_VERSION);
-        return 0;
+        return delivered(0);
     }
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
         strcmp(argv[1], "help") == 0) {
         print_overview(stdout);
-        return 0;
+        return delivered(0);
     }
     for (size_t i = 0; i < N_COMMAND; i++)
         if (strcmp(argv[1], commands[i]->name) == 0)

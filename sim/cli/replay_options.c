@@ -59,7 +59,7 @@ const struct kvr_option replay_option_rows[] = {
     {.name = "observe",
      .type = KVR_OPTION_CHOICE,
      .offset = AT(observe),
-     .choices = "none|renorm|raw",
+     .choices = "renorm|raw",
      .given = AT(observe_given),
      .help = "what rules see (default: each rule's published one)"},
     {.name = "group",
@@ -178,10 +178,8 @@ static enum kvr_status parse_settings(struct kvr_sim_options *sim,
     if (status == KVR_OK && o->score_rows != NULL)
         status =
             parse_span(&sim->score_first, &sim->score_last, o->score_rows, err);
-    if (status == KVR_OK && o->observe_given && o->observe == KVR_OBSERVE_NONE)
-        return kvr_fail(err, KVR_ERR_USAGE,
-                        "--observe: expected renorm or raw, found 'none'");
-    sim->observe = o->observe_given ? o->observe : -1;
+    /* The choices start at KVR_OBSERVE_RENORM. */
+    sim->observe = o->observe_given ? o->observe + KVR_OBSERVE_RENORM : -1;
     sim->group = o->group_given ? o->group : -1;
     sim->ties = (enum kvr_ties)o->ties;
     sim->budget_is_floor = o->budget_is == 1;

@@ -96,6 +96,9 @@ enum kvr_status replay_command(const struct cli_command *self, int argc,
     replay_options_init(&o);
     enum kvr_status status =
         cli_parse(self, argc, argv, &o, &operands, &n, 1, 1000, &done, err);
+    const char *const outputs[] = {o.common.output, o.evictions, o.steps};
+    if (status == KVR_OK && !done)
+        status = cli_check_outputs(&o.common, outputs, 3, operands, n, err);
     if (status == KVR_OK && !done)
         status = fn(&o, operands, n, err);
     cli_parse_free(self, &o, operands);

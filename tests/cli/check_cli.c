@@ -56,6 +56,36 @@ START_TEST(bad_input_exits_3_and_leaves_nothing)
 }
 END_TEST
 
+/* --force overwrites outputs, never inputs, and never two outputs by one. */
+START_TEST(outputs_that_cannot_be_meant_are_refused_before_work)
+{
+    char trace[256], list[256], *out;
+
+    scratch_name(trace, ".kvt.h5");
+    scratch_name(list, ".csv");
+    ck_assert_int_eq(run_program(&out, "cp %s %s", SAMPLE_TRACE, trace), 0);
+    free(out);
+    must_say(2, "is an input", KV "replay %s -p h2o -b 9 -o %s --force", trace,
+             trace);
+    must_say(2, "is an input",
+             KV "replay %s -p h2o -b 9 --evictions %s --force", trace, trace);
+    must_say(2, "is an input", KV "sparsity %s --save ./%s -o %s --force",
+             trace, "x.txt", trace);
+    must_say(2, "named for two outputs",
+             KV "replay %s -p h2o -b 9 --evictions %s --steps %s --force",
+             trace, list, list);
+    must_say(3, "its folder does not exist",
+             KV "replay %s -p h2o -b 9 -o /nonexistent/x.json", trace);
+    must_say(3, "is no regular file",
+             KV "trace import %s/awkward/att_ok_f32.npy --axes lhqk "
+                "--prompt-len 4 --n-kv-head 2 -o /dev/full --force",
+             KVR_TEST_DATA);
+    must_say(3, "No space left", "sh -c '" KV "help >/dev/full'");
+    must_say(0, "", "cmp %s %s", SAMPLE_TRACE, trace);
+    unlink(trace);
+}
+END_TEST
+
 START_TEST(help_lists_every_command)
 {
     must_say(0, "replay", KV "help");
@@ -215,7 +245,8 @@ START_TEST(lists_agree_with_the_table)
 END_TEST
 
 KVR_SUITE("command line", wrong_usage_exits_2_with_one_message,
-          bad_input_exits_3_and_leaves_nothing, help_lists_every_command,
-          json_is_strict_and_complete, csv_has_every_scope,
-          lists_agree_with_the_table,
+          bad_input_exits_3_and_leaves_nothing,
+          outputs_that_cannot_be_meant_are_refused_before_work,
+          help_lists_every_command, json_is_strict_and_complete,
+          csv_has_every_scope, lists_agree_with_the_table,
           threads_and_instruction_sets_give_the_same_bytes)

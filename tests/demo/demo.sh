@@ -23,8 +23,8 @@ if [ -n "$model" ]; then
     "$kv" capture -m "$model" --text traces/samples/harbour.txt \
         --prompt-len 192 -o "$out/demo.kvt.h5"
     say "capture: and writes a little of its own, greedily"
-    "$kv" capture -m "$model" -p "Why do attention sinks exist?" -n 48 \
-        -o "$out/greedy.kvt.h5"
+    "$kv" capture -m "$model" -p "The harbour master kept two books." \
+        -n 48 --ignore-eos -o "$out/greedy.kvt.h5"
     trace=$out/demo.kvt.h5
 else
     say "the model could not be had: the shipped trace stands in for it"

@@ -35,7 +35,7 @@ START_TEST(the_example_is_h2o_without_a_window)
         ck_assert_uint_gt(sim->runs[b].model.evictions, 0);
     }
     must_fail(kvr_registry_load(registry, PLUGIN_DIR "/mass.so", &err),
-              KVR_ERR_POLICY, "policy mass exists already");
+              KVR_ERR_USAGE, "policy mass exists already");
     kvr_sim_free(sim);
     kvr_policy_specs_free(specs, n);
     kvr_registry_free(registry);
@@ -54,7 +54,7 @@ START_TEST(faulty_plugins_are_refused)
          "interface 99, this program has interface"},
         {PLUGIN_DIR "/no_symbol.so", KVR_ERR_INPUT,
          "the symbol kvr_plugin_policy is missing"},
-        {PLUGIN_DIR "/taken_name.so", KVR_ERR_POLICY,
+        {PLUGIN_DIR "/taken_name.so", KVR_ERR_USAGE,
          "policy h2o exists already"},
         {PLUGIN_DIR "/no_table.so", KVR_ERR_POLICY, "no policy"},
         {PLUGIN_DIR "/schedule.so", KVR_ERR_POLICY, "only a built-in"},
