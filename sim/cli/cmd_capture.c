@@ -216,22 +216,6 @@ static enum kvr_status check_usage(const struct options *o,
                              sizeof inputs / sizeof inputs[0], err);
 }
 
-/* SOURCE_DATE_EPOCH makes a build of a trace repeatable. */
-static const char *creation_time(char out[32])
-{
-    const char *epoch = getenv("SOURCE_DATE_EPOCH");
-    uint64_t given = 0;
-    time_t when = time(NULL);
-    struct tm parts;
-
-    if (epoch != NULL && kvr_parse_u64(&given, epoch, strlen(epoch)))
-        when = (time_t)given;
-    if (gmtime_r(&when, &parts) == NULL ||
-        strftime(out, 32, "%Y-%m-%dT%H:%M:%SZ", &parts) == 0)
-        return NULL;
-    return out;
-}
-
 /* --with LIST into what the library takes. */
 static enum kvr_status read_with(struct kvr_capture_options *out,
                                  const char *list, struct kvr_error *err)
@@ -266,7 +250,7 @@ static enum kvr_status read_with(struct kvr_capture_options *out,
 }
 
 static struct kvr_capture_options capture_options(const struct options *o,
-                                                  char created[32])
+                                                  const char *created)
 {
     const bool record = !o->common.no_provenance;
 
@@ -297,7 +281,7 @@ static struct kvr_capture_options capture_options(const struct options *o,
         .force = o->common.force,
         .sync = o->sync,
         .writer = record ? "kvreplay " KVREPLAY_VERSION : NULL,
-        .created = record ? creation_time(created) : NULL,
+        .created = record && created[0] != '\0' ? created : NULL,
         .command_line = record ? cli_command_line() : NULL,
     };
 }
@@ -557,13 +541,14 @@ static enum kvr_status run_capture(const struct cli_command *self, int argc,
     const char **operands = NULL;
     size_t n_operand = 0;
     bool done = false;
-    char created[32];
+    char created[KVR_TIME_TEXT];
     enum kvr_status status = cli_parse(self, argc, argv, &o, &operands,
                                        &n_operand, 0, 0, &done, err);
 
     if (status == KVR_OK && !done)
         status = check_usage(&o, err);
     if (status == KVR_OK && !done) {
+        kvr_trace_time(created);
         struct kvr_capture_options options = capture_options(&o, created);
         status = read_with(&options, o.with, err);
         if (status == KVR_OK)
