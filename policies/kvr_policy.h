@@ -292,9 +292,10 @@ static inline uint32_t kvr_lowest(const struct kvr_view *view,
     for (uint32_t i = view->first; i < view->last; i++)
         n += view->resident[i] != 0 && key[i] <= low + slack;
     *view->tied = n;
-    k = view->ties == KVR_TIES_OLDEST   ? 0
-        : view->ties == KVR_TIES_NEWEST ? n - 1
-                                        : view->below(view, 1, n);
+    k = view->ties == KVR_TIES_OLDEST ? 0
+        : view->ties == KVR_TIES_NEWEST
+            ? n - 1
+            : view->below(view, view->n_resident, n);
     for (uint32_t i = view->first; i < view->last; i++)
         if (view->resident[i] != 0 && key[i] <= low + slack && k-- == 0)
             return i;

@@ -361,6 +361,17 @@ static uint32_t equal_at(const struct unit *u, const struct kvr_view *view,
     return UINT32_MAX;
 }
 
+/* One of n equals, from a stream apart from the rule's own draws. */
+static uint32_t draw_tie(const struct kvr_view *view, uint32_t n)
+{
+    struct draw ties = *(const struct draw *)view->ud;
+    struct kvr_view apart = *view;
+
+    ties.purpose = KVR_RANDOM_TIES;
+    apart.ud = &ties;
+    return below(&apart, view->n_resident, n);
+}
+
 /* The victim by ranking; *tied: how many were as good. */
 static uint32_t rank(struct unit *u, struct layer_work *w,
                      struct kvr_view *view, const kvr_real *key,
@@ -379,9 +390,8 @@ static uint32_t rank(struct unit *u, struct layer_work *w,
     *view->tied = found.n;
     if (found.n <= 1 || view->ties == KVR_TIES_OLDEST)
         return found.oldest;
-    const uint32_t k = view->ties == KVR_TIES_NEWEST
-                           ? found.n - 1
-                           : view->below(view, u->n_resident, found.n);
+    const uint32_t k =
+        view->ties == KVR_TIES_NEWEST ? found.n - 1 : draw_tie(view, found.n);
     return equal_at(u, view, key, low, second, found.low, k);
 }
 

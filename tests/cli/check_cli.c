@@ -177,6 +177,11 @@ START_TEST(threads_and_instruction_sets_give_the_same_bytes)
              "submodular-greedy -b 5%%,20%% --format json",
              SAMPLE_TRACE);
     same_bytes(line);
+    snprintf(line, sizeof line,
+             "replay -q %s -p lru,tova,submodular-greedy -b 5%% "
+             "--ties random --seeds 2 --seed 3 --format csv",
+             SAMPLE_TRACE);
+    same_bytes(line);
     snprintf(line, sizeof line, "gap -q %s -p h2o,tova -b 10%% --format csv",
              SAMPLE_TRACE);
     same_bytes(line);
