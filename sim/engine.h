@@ -14,7 +14,7 @@
 
 enum {
     TILE = KVR_TILE_ROWS, /* rows read at once */
-    STRIP = 32,           /* rows that stay in the cache while units pass */
+    STRIP = 16,           /* rows that stay in the cache while units pass */
     BINS = 4096,          /* of the histogram of m */
 };
 
@@ -46,9 +46,11 @@ struct plan {
     bool needs_top, needs_next, needs_future, needs_column, needs_optimum;
     bool looks_ahead; /* a first pass over each layer is needed */
     bool per_query_head;
-    double scale;       /* a loss row times it is whole units */
-    double unit_mass;   /* one unit in attention mass */
-    double value_scale; /* largest value norm, rounded up to 2^n */
+    double scale;        /* a loss row times it is whole units */
+    double unit_mass;    /* one unit in attention mass */
+    bool sums_are_exact; /* units of f16: a kvr_real holds a row's sum */
+    bool whole_units;    /* sums of them are exact */
+    double value_scale;  /* largest value norm, rounded up to 2^n */
     enum kvr_array value_array;
     size_t *rising;  /* [n_budget] budgets from the least up */
     uint32_t *layer; /* [n_layer] stored layers that are replayed */
@@ -60,6 +62,7 @@ struct plan {
  * units. Index r: row of the strip. */
 struct facts {
     uint32_t first_head, n_head; /* query heads in the layer */
+    uint32_t n_row;              /* rows of the strip */
     double *summed;   /* [STRIP][stride] loss rows summed over heads */
     double *total;    /* [STRIP][n_head] mass of the row */
     double *sink;     /* [STRIP][n_head] mass outside the tokens */
@@ -67,7 +70,11 @@ struct facts {
     double *newest;   /* [STRIP] summed[t] */
     double *top;      /* [STRIP][n_budget] mass of the B heaviest past */
     double *least;    /* [STRIP][n_budget] the B-th of them; -1: fewer */
+    double *hint;     /* [1 + n_head][n_budget] of the last row: the summed one,
+                         then each head's */
     double *head_top; /* [STRIP][n_budget] each head its own, summed */
+    double *drawn;    /* [STRIP + 1][n_budget][stride] mass that counted rows
+                         before r had on a token that was over the B-th */
     uint64_t *over, *at_least; /* [STRIP][n_budget][words] */
     uint64_t *accessed;        /* [STRIP][words] of the recorded mean row */
     uint32_t *n_accessed;      /* [STRIP] past tokens only, hit scope */
@@ -93,6 +100,12 @@ struct optimum {
     uint32_t *leaves; /* [n_budget][T] last row that sees it; T: all */
 };
 
+/* What a token had drawn (see facts.drawn) when it left, and up to where it is
+ * in a bin of lag. */
+struct late {
+    double left, settled;
+};
+
 /* One policy at one budget over the caches that share its set. */
 struct unit {
     const struct run *run;
@@ -108,14 +121,13 @@ struct unit {
     int32_t *resident;    /* [stride] */
     uint64_t *bits;       /* [words] */
     uint32_t *left_at;    /* [T] row after which it left */
-    double *late_of;      /* [T] units that rows wanted of it afterwards */
-    double *late_done;    /* [T] of those, what is in its bin of lag */
+    struct late *late;    /* [n_cache][T] */
     uint32_t *gone_order; /* [T] tokens in the order in which they left */
     uint32_t *gone_from;  /* [T + 1] the first of them after each row */
     uint32_t n_gone;
-    uint32_t n_resident, oldest; /* oldest: no resident below it */
-    uint32_t evicted_now;
-    double *m; /* [n_head][counted rows] */
+    uint32_t n_resident, oldest;     /* oldest: no resident below it */
+    uint32_t evicted_now, strip_row; /* of the step in progress */
+    double *m;                       /* [n_head][counted rows] */
     uint32_t n_m;
     struct kvr_tally *tally;             /* [n_cache], units */
     double *head_missed, *head_recorded; /* [n_head] units */
@@ -153,13 +165,12 @@ struct layer_work {
     int32_t *ones;                   /* [stride] -1 throughout */
     uint64_t *all;                   /* [words] the same as a set */
     kvr_real *sorted;                /* [stride] */
-    double *wide;                    /* [2][stride] */
-    uint16_t *bucket;                /* [stride] */
+    double *wide;                    /* [stride] */
+    double *tops;                    /* [n_budget] */
     const kvr_real **row;            /* [n_head] rows that are being reduced */
-    kvr_real *by;   /* [n_head] and what each is multiplied with */
-    double *kept;   /* [n_head] units of C_t in the row */
-    uint64_t *gone; /* [words] wanted and not resident */
-    uint32_t tied;  /* candidates as good as the victim, and it */
+    kvr_real *by;  /* [n_head] and what each is multiplied with */
+    double *kept;  /* [n_head] units of C_t in the row */
+    uint32_t tied; /* candidates as good as the victim, and it */
 };
 
 /* rows.. of one tile: heads' rows in place, n rows from `first`. */
@@ -178,15 +189,24 @@ size_t facts_bytes(const struct plan *plan, uint32_t n_head);
 /* Fills the strip of rows step, step+1, .. (n of them; row k of the tile). */
 enum kvr_status facts_fill(struct layer_work *w, uint32_t cache, uint32_t step,
                            uint32_t k, uint32_t n, struct kvr_error *err);
-/* The past tokens' `count` heaviest of value[0..n): their mass, and the last
- * of them (-1 if there are fewer). */
-double heaviest(const double *value, uint32_t n, uint32_t count, double *least,
-                struct layer_work *w);
 /* Threshold of an access rule on a row of n weights, of which those with
  * resident != 0 count (NULL: all); inclusive: weight >= least. */
 kvr_real access_least(const struct kvr_access *access, const kvr_real *weight,
                       const int32_t *resident, uint32_t n, uint32_t n_visible,
                       kvr_real *sorted, int *inclusive);
+
+/* heaviest.c: mass and last of the heaviest tokens at every budget among the n
+ * of a row: weights, or (row NULL) units summed over heads; `total` units in
+ * all. Where a budget holds them all the last is -1; of one head's row it is
+ * near enough only. Positions from n up to a multiple of 64 are 0. *least:
+ * before the call, where to look first. */
+void heaviest_at_budgets(const struct plan *plan, const kvr_real *row,
+                         const double *summed, uint32_t n, double total,
+                         double *mass, double *least);
+/* Mass of the `count` heaviest of summed[0..t), which hold `total`; summed[t]
+ * is put aside meanwhile. */
+double heaviest(const struct plan *plan, double *summed, uint32_t t,
+                double total, uint32_t count);
 
 /* layer.c: rows first..first+n-1 of all heads into rows and loss. */
 enum kvr_status layer_read_tile(struct layer_work *w, uint32_t first,
@@ -215,11 +235,18 @@ void unit_advance(struct unit *u, struct layer_work *w, uint32_t step,
  * the row of its query head h. */
 void unit_count(struct unit *u, struct layer_work *w, uint32_t c, uint32_t t,
                 uint32_t r, const double *kept);
-/* Late mass by lag: call before row t is counted. A set that several caches
- * share has it in the first. */
-void unit_age_late(struct unit *u, uint32_t t);
-/* After the last row: late mass by age and lag. */
-void unit_finish_late(struct unit *u, uint32_t n_token);
+/* late.c. Row t of the layer is row r of the strip. */
+/* The token leaves in the step in progress: remembers what it had drawn. */
+void late_left(struct unit *u, const struct layer_work *w, uint32_t position);
+/* What is late goes to its bin of lag; before row t is counted. */
+void late_age(struct unit *u, const struct layer_work *w, uint32_t t);
+/* Counts `missing` ties at the B-th weight that nothing resident covers. */
+void late_ties(struct unit *u, uint32_t c, const struct layer_work *w,
+               uint32_t r, uint32_t t, uint32_t missing);
+void late_hidden(struct unit *u, uint32_t c, const struct layer_work *w,
+                 uint32_t r, uint32_t t);
+/* After the last row. */
+void late_finish(struct unit *u, const struct layer_work *w);
 
 /* result.c */
 struct percentile_work {

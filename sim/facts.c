@@ -10,8 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BUCKETS = 256, WAYS = 4 };
-
 const kvr_real *row_of(const struct layer_work *w, uint32_t head, uint32_t row)
 {
     return w->rows + ((size_t)head * TILE + row) * w->plan->stride;
@@ -28,7 +26,8 @@ size_t facts_bytes(const struct plan *plan, uint32_t n_head)
     size_t row = plan->stride * sizeof(double) +
                  (2 * n_head + 1 + 3 * nb) * sizeof(double) +
                  (2 * nb + 1) * plan->words * sizeof(uint64_t) +
-                 sizeof(uint32_t);
+                 nb * plan->stride * sizeof(double) +
+                 nb * plan->stride * sizeof(double) + sizeof(uint32_t);
 
     if (plan->needs_next)
         row += plan->stride * sizeof(uint32_t);
@@ -52,15 +51,18 @@ enum kvr_status facts_init(struct facts *f, const struct plan *plan,
     f->newest = kvr_aligned_calloc(STRIP, sizeof(double));
     f->top = kvr_aligned_calloc(STRIP * nb, sizeof(double));
     f->least = kvr_aligned_calloc(STRIP * nb, sizeof(double));
+    f->hint = kvr_aligned_calloc((1 + n_head) * nb, sizeof(double));
     f->head_top = kvr_aligned_calloc(STRIP * nb, sizeof(double));
+    f->drawn =
+        kvr_aligned_calloc((STRIP + 1) * nb * plan->stride, sizeof(double));
     f->over = kvr_aligned_calloc(bits, sizeof(uint64_t));
     f->at_least = kvr_aligned_calloc(bits, sizeof(uint64_t));
     f->accessed =
         kvr_aligned_calloc((size_t)STRIP * plan->words, sizeof(uint64_t));
     f->n_accessed = kvr_aligned_calloc(STRIP, sizeof(uint32_t));
     bool ok = f->summed && f->total && f->sink && f->sum && f->newest &&
-              f->top && f->least && f->head_top && f->over && f->at_least &&
-              f->accessed && f->n_accessed;
+              f->top && f->least && f->hint && f->head_top && f->drawn &&
+              f->over && f->at_least && f->accessed && f->n_accessed;
     if (plan->needs_next) {
         f->next_access =
             kvr_aligned_calloc(STRIP * plan->stride, sizeof(uint32_t));
@@ -84,7 +86,9 @@ void facts_fini(struct facts *f)
     free(f->newest);
     free(f->top);
     free(f->least);
+    free(f->hint);
     free(f->head_top);
+    free(f->drawn);
     free(f->over);
     free(f->at_least);
     free(f->accessed);
@@ -93,175 +97,37 @@ void facts_fini(struct facts *f)
     free(f->future);
 }
 
-/* Buckets of values >= 0: exponent and three bits, so larger values never have
- * a smaller bucket. Bucket 0 is that of the largest value there is. */
-static int32_t bucket_of(uint16_t *bucket, const double *value, uint32_t n)
-{
-    const int32_t *half = (const int32_t *)(const void *)value;
-    int32_t top = 0;
-
-#pragma omp simd reduction(max : top)
-    for (uint32_t i = 0; i < n; i++) {
-        const int32_t high = half[2 * i + 1] >> 17;
-        top = high > top ? high : top;
-    }
-#pragma omp simd
-    for (uint32_t i = 0; i < n; i++) {
-        const int32_t below = top - (half[2 * i + 1] >> 17);
-        bucket[i] = (uint16_t)(below < BUCKETS - 1 ? below : BUCKETS - 1);
-    }
-    return top;
-}
-
-/* The least value of a bucket; bucket -1 would begin at infinity. */
-static double bucket_low(int32_t top, int32_t bucket)
-{
-    const int64_t bits = (int64_t)(top - bucket) << 49;
-    double low;
-
-    if (bucket < 0)
-        return HUGE_VAL;
-    if (bucket >= BUCKETS - 1 || top < bucket)
-        return 0;
-    memcpy(&low, &bits, sizeof low);
-    return low;
-}
-
-static int heavier_first(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-
-    return (x < y) - (x > y);
-}
-
-/* Descending; insertion for the few that a bucket usually holds. */
-static void sort_bucket(double *v, uint32_t n)
-{
-    if (n > 48) {
-        qsort(v, n, sizeof *v, heavier_first);
-        return;
-    }
-    for (uint32_t i = 1; i < n; i++) {
-        const double x = v[i];
-        uint32_t k = i;
-        for (; k > 0 && v[k - 1] < x; k--)
-            v[k] = v[k - 1];
-        v[k] = x;
-    }
-}
-
-/* The values of a row by bucket, heaviest bucket first. Budgets are cut in
- * rising order, so that the mass before a cut is added once. */
-struct buckets {
-    const struct kernels *kernels;
-    const double *value;
-    int32_t top;  /* see bucket_low */
-    double *here; /* values of bucket `at`, heaviest first */
-    uint32_t count[BUCKETS];
-    uint32_t n, at;  /* buckets before `at` are in before and mass */
-    uint32_t before; /* values in them */
-    uint32_t n_here; /* 0: bucket `at` is not gathered yet */
-    double mass;
-};
-
-/* Neighbours count apart, so that runs of one bucket do not wait for each
- * other. */
-static void group(struct buckets *g, const double *value, uint32_t n,
-                  struct layer_work *w)
-{
-    uint32_t count[BUCKETS][WAYS] = {{0}};
-
-    g->top = bucket_of(w->bucket, value, n);
-    for (uint32_t i = 0; i < n; i++)
-        count[w->bucket[i]][i % WAYS]++;
-    for (uint32_t b = 0; b < BUCKETS; b++)
-        g->count[b] = count[b][0] + count[b][1] + count[b][2] + count[b][3];
-    g->kernels = w->plan->kernels;
-    g->value = value;
-    g->here = w->wide + w->plan->stride;
-    g->n = n;
-    g->at = g->before = g->n_here = 0;
-    g->mass = 0;
-}
-
-/* Moves on to the bucket that holds the count-th heaviest value. */
-static void advance(struct buckets *g, uint32_t count)
-{
-    const uint32_t from = g->at;
-
-    while (g->before + g->count[g->at] < count)
-        g->before += g->count[g->at++];
-    if (g->at == from)
-        return;
-    g->mass +=
-        g->kernels->range_sum(g->value, bucket_low(g->top, (int32_t)g->at - 1),
-                              bucket_low(g->top, (int32_t)from - 1), g->n);
-    g->n_here = 0;
-}
-
-/* Mass and least of the `count` heaviest; count not below the last one's. */
-static double cut(struct buckets *g, uint32_t count, double *least)
-{
-    double mass;
-
-    if (count == 0) {
-        *least = HUGE_VAL;
-        return 0;
-    }
-    if (count >= g->n) {
-        *least = -1;
-        return g->mass +
-               g->kernels->range_sum(
-                   g->value, 0, bucket_low(g->top, (int32_t)g->at - 1), g->n);
-    }
-    advance(g, count);
-    if (g->n_here == 0) {
-        g->n_here = g->kernels->range_values(
-            g->here, g->value, bucket_low(g->top, (int32_t)g->at),
-            bucket_low(g->top, (int32_t)g->at - 1), g->n);
-        sort_bucket(g->here, g->n_here);
-    }
-    mass = g->mass;
-    for (uint32_t i = 0; i < count - g->before; i++)
-        mass += g->here[i];
-    *least = g->here[count - g->before - 1];
-    return mass;
-}
-
-double heaviest(const double *value, uint32_t n, uint32_t count, double *least,
-                struct layer_work *w)
-{
-    struct buckets g;
-
-    group(&g, value, n, w);
-    return cut(&g, count, least);
-}
-
-/* Heaviest at every budget, of the summed row and of each head. */
+/* Heaviest at every budget, of the summed row and of each head. The newest
+ * token is put aside meanwhile: it always stays. */
 static void fill_tops(struct layer_work *w, struct facts *f, uint32_t r,
                       uint32_t t, uint32_t k)
 {
     const struct plan *plan = w->plan;
     const size_t nb = plan->options->n_budget;
-    struct buckets g;
-    double least;
+    double *top = f->top + r * nb, *head_top = f->head_top + r * nb;
+    double total = 0;
 
-    group(&g, f->summed + r * plan->stride, t, w);
-    for (size_t i = 0; i < nb; i++) {
-        const size_t b = plan->rising[i];
-        f->top[r * nb + b] =
-            cut(&g, plan->options->budgets[b].tokens, &f->least[r * nb + b]);
-        f->head_top[r * nb + b] = f->n_head == 1 ? f->top[r * nb + b] : 0;
-    }
+    for (uint32_t h = 0; h < f->n_head; h++)
+        total += f->total[r * f->n_head + h];
+    double *summed = f->summed + r * plan->stride;
+    summed[t] = 0;
+    heaviest_at_budgets(plan, NULL, summed, t, total - f->newest[r], top,
+                        f->hint);
+    summed[t] = f->newest[r];
+    memcpy(f->least + r * nb, f->hint, nb * sizeof(double));
+    for (size_t b = 0; b < nb; b++)
+        head_top[b] = f->n_head == 1 ? top[b] : 0;
     for (uint32_t h = 0; f->n_head > 1 && h < f->n_head; h++) {
-        plan->kernels->add_units(w->wide, loss_of(w, f->first_head + h, k),
-                                 (double)w->scale, 1, (t + 64) / 64 * 64);
-        group(&g, w->wide, t, w);
-        for (size_t i = 0; i < nb; i++) {
-            const size_t b = plan->rising[i];
-            f->head_top[r * nb + b] +=
-                cut(&g, plan->options->budgets[b].tokens, &least);
-        }
+        kvr_real *row = w->loss + (loss_of(w, f->first_head + h, k) - w->loss);
+        const kvr_real newest = row[t];
+        row[t] = 0;
+        heaviest_at_budgets(plan, row, NULL, t,
+                            f->total[r * f->n_head + h] -
+                                (double)newest * (double)w->scale,
+                            w->tops, f->hint + (1 + h) * nb);
+        row[t] = newest;
+        for (size_t b = 0; b < nb; b++)
+            head_top[b] += w->tops[b];
     }
 }
 
@@ -283,6 +149,24 @@ static void fill_bits(struct layer_work *w, struct facts *f, uint32_t r,
         over[t / 64] &= newest - 1;
         at_least[t / 64] &= newest - 1;
     }
+}
+
+/* What rows up to row t drew from each token, at every budget. */
+static void fill_drawn(struct layer_work *w, struct facts *f, uint32_t r,
+                       uint32_t t)
+{
+    const struct plan *plan = w->plan;
+    const size_t nb = plan->options->n_budget;
+    const bool counted = t >= plan->score_first && t <= plan->score_last;
+    double *summed = f->summed + r * plan->stride;
+
+    summed[t] = 0; /* the newest is no past token */
+    for (size_t b = 0; b < nb; b++)
+        plan->kernels->add_above(f->drawn + ((r + 1) * nb + b) * plan->stride,
+                                 f->drawn + (r * nb + b) * plan->stride, summed,
+                                 counted ? f->least[r * nb + b] : HUGE_VAL,
+                                 (t + 64) / 64 * 64);
+    summed[t] = f->newest[r];
 }
 
 static int real_descending(const void *a, const void *b)
@@ -439,11 +323,9 @@ static enum kvr_status fill_sums(struct layer_work *w, struct facts *f,
             check_mask(w, head, t, row_of(w, head, k), err);
         if (status != KVR_OK)
             return status;
-        kvr_real sum, *seen = &f->sum[r * f->n_head + h];
         plan->kernels->add_units(summed, row, (double)w->scale, h == 0, wide);
-        const double total = plan->kernels->mass(
-            w->ones, w->all, row_of(w, head, k), row, w->scale, wide, seen);
-        sum = row == row_of(w, head, k) ? *seen : 0;
+        const kvr_real sum =
+            plan->kernels->sum(w->ones, w->all, row_of(w, head, k), wide);
         if (!(sum < (kvr_real)1.99))
             return kvr_fail(err, KVR_ERR_INPUT,
                             "layer %u head %u row %u: weights sum to %.6g, "
@@ -453,7 +335,9 @@ static enum kvr_status fill_sums(struct layer_work *w, struct facts *f,
             w->sink == NULL ? 0
                             : rint((double)w->sink[(size_t)head * plan->T + t] *
                                    (double)w->scale);
-        f->total[r * f->n_head + h] = total;
+        f->sum[r * f->n_head + h] = sum;
+        f->total[r * f->n_head + h] =
+            plan->kernels->mass(w->ones, w->all, row, w->scale, wide);
     }
     f->newest[r] = summed[t];
     return KVR_OK;
@@ -464,7 +348,11 @@ enum kvr_status facts_fill(struct layer_work *w, uint32_t cache, uint32_t step,
 {
     const struct plan *plan = w->plan;
     struct facts *f = &w->facts[cache];
+    const size_t drawn = plan->options->n_budget * plan->stride;
 
+    if (step > plan->score_first) /* go on from the last strip's last row */
+        memcpy(f->drawn, f->drawn + f->n_row * drawn, drawn * sizeof(double));
+    f->n_row = n;
     for (uint32_t r = 0; r < n; r++) {
         const uint32_t t = step + r;
         const enum kvr_status status = fill_sums(w, f, r, t, k + r, err);
@@ -474,6 +362,7 @@ enum kvr_status facts_fill(struct layer_work *w, uint32_t cache, uint32_t step,
             plan->needs_top) {
             fill_tops(w, f, r, t, k + r);
             fill_bits(w, f, r, t);
+            fill_drawn(w, f, r, t);
             fill_accesses(w, f, r, t, k + r);
         }
         if (w->future != NULL)

@@ -9,9 +9,7 @@
 #include "kvr_elementwise.h"
 
 #include <math.h>
-#if defined(__x86_64__)
-#include <emmintrin.h>
-#endif
+#include <string.h>
 
 enum { LANES = 8, BLOCK = 32 };
 
@@ -31,12 +29,12 @@ typedef int32_t ivec
     __attribute__((vector_size(LANES * sizeof(int32_t)), may_alias));
 
 /* -1 where resident, as wide as a weight. */
-KVR_INLINE lvec mask_at(const int32_t *resident, uint32_t i)
+KVR_INLINE lvec mask_at(const int32_t *resident, size_t i)
 {
     return __builtin_convertvector(*(const ivec *)(resident + i), lvec);
 }
 
-KVR_INLINE vec masked(const kvr_real *row, lvec mask, uint32_t i)
+KVR_INLINE vec masked(const kvr_real *row, lvec mask, size_t i)
 {
     return (vec)(mask & *(const lvec *)(const void *)(row + i));
 }
@@ -66,51 +64,67 @@ KVR_INLINE exact_vec exact_of(vec v, kvr_real scale)
 }
 #endif
 
-KVR_INLINE double mass_of(const int32_t *resident, const uint64_t *bits,
-                          const kvr_real *row, const kvr_real *loss,
-                          kvr_real scale, uint32_t n, kvr_real *sum)
+KVR_INLINE double add_lanes(exact_vec a, exact_vec b)
 {
-    vec s[4] = {{0}};
-    exact_vec e[2] = {{0}};
-    double exact = 0;
+    double sum = 0;
 
-    for (uint32_t i = 0; i < n; i += BLOCK) {
-        if (bits[i / 64] == 0)
-            continue;
-        for (uint32_t k = 0; k < 4; k++) {
-            const uint32_t at = i + LANES * k;
-            const lvec m = mask_at(resident, at);
-            const vec kept = masked(row, m, at);
-            s[k] += kept;
-            e[k % 2] +=
-                exact_of(loss == row ? kept : masked(loss, m, at), scale);
-        }
-    }
-    *sum = combine(s[0], s[1], s[2], s[3]);
     for (int l = 0; l < LANES; l++)
-        exact += (double)e[0][l] + (double)e[1][l];
-    return exact;
+        sum += (double)a[l] + (double)b[l];
+    return sum;
 }
 
-/* Two copies: the loss is the mass itself unless --loss says otherwise. */
 KVR_INLINE double mass(const int32_t *resident, const uint64_t *bits,
-                       const kvr_real *row, const kvr_real *loss,
-                       kvr_real scale, uint32_t n, kvr_real *sum)
+                       const kvr_real *row, kvr_real scale, uint32_t n)
 {
-    if (loss == row)
-        return mass_of(resident, bits, row, row, scale, n, sum);
-    return mass_of(resident, bits, row, loss, scale, n, sum);
+    exact_vec e[2] = {{0}};
+
+    for (size_t i = 0; i < n; i += 64) {
+        if (bits[i / 64] == 0)
+            continue;
+        for (size_t k = 0; k < 8; k++) {
+            const size_t at = i + LANES * k;
+            e[k % 2] += exact_of(masked(row, mask_at(resident, at), at), scale);
+        }
+    }
+    return add_lanes(e[0], e[1]);
+}
+
+KVR_INLINE kvr_real sum(const int32_t *resident, const uint64_t *bits,
+                        const kvr_real *row, uint32_t n)
+{
+    vec s[4] = {{0}};
+
+    for (size_t i = 0; i < n; i += BLOCK) {
+        if (bits[i / 64] == 0)
+            continue;
+        for (size_t k = 0; k < 4; k++) {
+            const size_t at = i + LANES * k;
+            s[k] += masked(row, mask_at(resident, at), at);
+        }
+    }
+    return combine(s[0], s[1], s[2], s[3]);
 }
 
 KVR_INLINE void weigh(kvr_real *out, const kvr_real *const *row,
                       const kvr_real *by, uint32_t n_row, kvr_real last,
                       uint32_t n)
 {
-    for (uint32_t i = 0; i < n; i += LANES) {
-        vec sum = *(const vec *)(row[0] + i) * by[0];
-        for (uint32_t h = 1; h < n_row; h++)
-            sum += *(const vec *)(row[h] + i) * by[h];
-        *(vec *)(out + i) = sum * last;
+    for (uint32_t i = 0; i < n; i += BLOCK) {
+        const vec *in = (const vec *)(row[0] + i);
+        vec *to = (vec *)(out + i);
+        vec a = in[0] * by[0], b = in[1] * by[0];
+        vec c = in[2] * by[0], d = in[3] * by[0];
+        for (uint32_t h = 1; h < n_row; h++) {
+            in = (const vec *)(row[h] + i);
+            a += in[0] * by[h];
+            b += in[1] * by[h];
+            c += in[2] * by[h];
+            d += in[3] * by[h];
+        }
+        to[0] = a * last;
+        to[1] = b * last;
+        to[2] = c * last;
+        to[3] = d * last;
     }
 }
 
@@ -127,27 +141,110 @@ KVR_INLINE void weigh_max(kvr_real *out, const kvr_real *const *row,
     }
 }
 
-/* A second pass finds the oldest of the lowest: no branch to mispredict. */
+/* -1 for the lanes from `first` up to `end` of the block at `i`. */
+KVR_INLINE lvec within(uint32_t i, uint32_t first, uint32_t end)
+{
+    lvec lane = {0, 1, 2, 3, 4, 5, 6, 7};
+
+    lane += (lane_int)i;
+    return (lane >= (lane_int)first) & (lane < (lane_int)end);
+}
+
+KVR_INLINE lvec pick(lvec mask, lvec yes, lvec no)
+{
+    return (mask & yes) | (~mask & no);
+}
+
+/* What a search for the lowest key is over: residents in [first, end), of
+ * those only that score `low`, where scores are given. */
+struct field {
+    const kvr_real *key, *score;
+    const int32_t *resident;
+    uint32_t first, end;
+    kvr_real low;
+};
+
+/* Eight lanes of candidates; edge: the block crosses first or end. */
+KVR_INLINE lvec candidates(const struct field *f, size_t i, int edge)
+{
+    lvec mask = mask_at(f->resident, i);
+
+    if (edge)
+        mask &= within((uint32_t)i, f->first, f->end);
+    if (f->score != NULL)
+        mask &= *(const vec *)(f->score + i) == f->low;
+    return mask;
+}
+
+KVR_INLINE void least_of(const struct field *f, vec least[2], size_t i,
+                         int edge)
+{
+    for (size_t k = 0; k < BLOCK / LANES; k++, i += LANES) {
+        const vec v = *(const vec *)(f->key + i);
+        const lvec less = candidates(f, i, edge) & (v < least[k % 2]);
+        least[k % 2] = (vec)pick(less, (lvec)v, (lvec)least[k % 2]);
+    }
+}
+
+/* Adds the candidates that equal low: how many, and the first of each lane. */
+KVR_INLINE void match_of(const struct field *f, kvr_real low, lvec *at, lvec *n,
+                         size_t i, int edge)
+{
+    const lvec lane = {0, 1, 2, 3, 4, 5, 6, 7};
+
+    for (size_t k = 0; k < BLOCK / LANES; k++, i += LANES) {
+        const lvec hit =
+            candidates(f, i, edge) & (*(const vec *)(f->key + i) == low);
+        const lvec none = *at == INT32_MAX;
+        *at = pick(hit & none, lane + (lane_int)i, *at);
+        *n -= hit;
+    }
+}
+
+/* The lowest key among the candidates, then how many equal it and the first
+ * of them: two passes and no branch to mispredict. */
+KVR_INLINE struct lowest lowest_of(const struct field *f)
+{
+    const size_t from = f->first / BLOCK * BLOCK;
+    const size_t inner = (f->first + BLOCK - 1) / BLOCK * BLOCK;
+    const size_t outer = f->end / BLOCK * BLOCK;
+    const vec none = (vec){0} + KVR_HUGE;
+    vec least[2] = {none, none};
+    lvec at = (lvec){0} + INT32_MAX, n = {0};
+    struct lowest found = {KVR_HUGE, INT32_MAX, 0};
+
+    if (from < inner && from < f->end)
+        least_of(f, least, from, 1);
+    for (size_t i = inner; i < outer; i += BLOCK)
+        least_of(f, least, i, 0);
+    if (outer >= inner && outer < f->end)
+        least_of(f, least, outer, 1);
+    for (int l = 0; l < LANES; l++) {
+        const kvr_real a = least[0][l], b = least[1][l];
+        const kvr_real less = a < b ? a : b;
+        found.low = less < found.low ? less : found.low;
+    }
+    if (from < inner && from < f->end)
+        match_of(f, found.low, &at, &n, from, 1);
+    for (size_t i = inner; i < outer; i += BLOCK)
+        match_of(f, found.low, &at, &n, i, 0);
+    if (outer >= inner && outer < f->end)
+        match_of(f, found.low, &at, &n, outer, 1);
+    for (int l = 0; l < LANES; l++) {
+        found.oldest =
+            (uint32_t)at[l] < found.oldest ? (uint32_t)at[l] : found.oldest;
+        found.n += (uint32_t)n[l];
+    }
+    return found;
+}
+
 KVR_INLINE struct lowest lowest(const kvr_real *score, const int32_t *resident,
                                 uint32_t first, uint32_t end)
 {
-    const int32_t from = (int32_t)first, to = (int32_t)end;
-    int32_t oldest = INT32_MAX, n = 0;
-    kvr_real low = KVR_HUGE;
+    const struct field f = {
+        .key = score, .resident = resident, .first = first, .end = end};
 
-#pragma omp simd reduction(min : low)
-    for (int32_t i = from; i < to; i++) {
-        const kvr_real s = resident[i] != 0 ? score[i] : KVR_HUGE;
-        low = s < low ? s : low;
-    }
-#pragma omp simd reduction(min : oldest) reduction(+ : n)
-    for (int32_t i = from; i < to; i++) {
-        const int32_t hit = score[i] == low ? resident[i] : 0;
-        const int32_t at = hit != 0 ? i : INT32_MAX;
-        oldest = at < oldest ? at : oldest;
-        n -= hit;
-    }
-    return (struct lowest){low, (uint32_t)oldest, (uint32_t)n};
+    return lowest_of(&f);
 }
 
 KVR_INLINE struct lowest lowest_second(const kvr_real *score, kvr_real low,
@@ -155,25 +252,14 @@ KVR_INLINE struct lowest lowest_second(const kvr_real *score, kvr_real low,
                                        const int32_t *resident, uint32_t first,
                                        uint32_t end)
 {
-    const int32_t from = (int32_t)first, to = (int32_t)end;
-    int32_t oldest = INT32_MAX, n = 0;
-    kvr_real low2 = KVR_HUGE;
+    const struct field f = {.key = second,
+                            .score = score,
+                            .resident = resident,
+                            .first = first,
+                            .end = end,
+                            .low = low};
 
-#pragma omp simd reduction(min : low2)
-    for (int32_t i = from; i < to; i++) {
-        const int32_t hit = score[i] == low ? resident[i] : 0;
-        const kvr_real s = hit != 0 ? second[i] : KVR_HUGE;
-        low2 = s < low2 ? s : low2;
-    }
-#pragma omp simd reduction(min : oldest) reduction(+ : n)
-    for (int32_t i = from; i < to; i++) {
-        const int32_t same = score[i] == low ? resident[i] : 0;
-        const int32_t hit = second[i] == low2 ? same : 0;
-        const int32_t at = hit != 0 ? i : INT32_MAX;
-        oldest = at < oldest ? at : oldest;
-        n -= hit;
-    }
-    return (struct lowest){low2, (uint32_t)oldest, (uint32_t)n};
+    return lowest_of(&f);
 }
 
 KVR_INLINE void above(int32_t *out, const kvr_real *weight, kvr_real least,
@@ -209,78 +295,147 @@ enum { DLANES = 4 };
 typedef int64_t dmask __attribute__((vector_size(DLANES * 8), may_alias));
 typedef double dvec __attribute__((vector_size(DLANES * 8), may_alias));
 
-KVR_INLINE dmask inside(dvec v, double low, double high)
+/* How many of a row are above each of the cuts; sums of them and the least.
+ * Once for rows, once for rows summed over heads. */
+KVR_INLINE void count_row(uint32_t *count, const kvr_real *row,
+                          const kvr_real *at, uint32_t n)
 {
-    return (dmask)(v >= low) & (dmask)(v < high);
+    lvec a = {0}, b = {0}, c = {0}, d = {0};
+
+    for (size_t i = 0; i < n; i += 2 * LANES) {
+        const vec v = *(const vec *)(row + i);
+        const vec w = *(const vec *)(row + i + LANES);
+        a = a - (v > at[0]) - (w > at[0]);
+        b = b - (v > at[1]) - (w > at[1]);
+        c = c - (v > at[2]) - (w > at[2]);
+        d = d - (v > at[3]) - (w > at[3]);
+    }
+    memset(count, 0, KVR_CUTS * sizeof *count);
+    for (int l = 0; l < LANES; l++) {
+        count[0] += (uint32_t)a[l];
+        count[1] += (uint32_t)b[l];
+        count[2] += (uint32_t)c[l];
+        count[3] += (uint32_t)d[l];
+    }
 }
 
-KVR_INLINE double range_sum(const double *value, double low, double high,
-                            uint32_t n)
+KVR_INLINE void count_wide(uint32_t *count, const double *value,
+                           const double *at, uint32_t n)
 {
-    dvec a = {0}, b = {0};
-    double sum = 0;
-    uint32_t i = 0;
+    dmask a = {0}, b = {0}, c = {0}, d = {0};
 
-    for (; i + 2 * DLANES <= n; i += 2 * DLANES) {
+    for (size_t i = 0; i < n; i += 2 * DLANES) {
         const dvec v = *(const dvec *)(value + i);
         const dvec w = *(const dvec *)(value + i + DLANES);
-        a += (dvec)((dmask)v & inside(v, low, high));
-        b += (dvec)((dmask)w & inside(w, low, high));
+        a = a - (v > at[0]) - (w > at[0]);
+        b = b - (v > at[1]) - (w > at[1]);
+        c = c - (v > at[2]) - (w > at[2]);
+        d = d - (v > at[3]) - (w > at[3]);
     }
-    a += b;
-    for (uint32_t k = 0; k < DLANES; k++)
-        sum += a[k];
-    for (; i < n; i++)
-        sum += value[i] >= low && value[i] < high ? value[i] : 0;
-    return sum;
-}
-
-/* Which of two neighbours are in the range, as bits. */
-#if defined(__x86_64__)
-KVR_INLINE uint32_t pair_inside(const double *value, double low, double high)
-{
-    const __m128d v = _mm_loadu_pd(value);
-
-    return (uint32_t)_mm_movemask_pd(_mm_and_pd(
-        _mm_cmpge_pd(v, _mm_set1_pd(low)), _mm_cmplt_pd(v, _mm_set1_pd(high))));
-}
-#else
-KVR_INLINE uint32_t pair_inside(const double *value, double low, double high)
-{
-    return (uint32_t)(value[0] >= low && value[0] < high) |
-           (uint32_t)(value[1] >= low && value[1] < high) << 1;
-}
-#endif
-
-KVR_INLINE uint32_t range_values(double *out, const double *value, double low,
-                                 double high, uint32_t n)
-{
-    uint32_t count = 0, i = 0;
-
-    for (; i + 32 <= n; i += 32) {
-        uint32_t hits = 0;
-        for (uint32_t k = 0; k < 32; k += 2)
-            hits |= pair_inside(value + i + k, low, high) << k;
-        for (; hits != 0; hits &= hits - 1)
-            out[count++] = value[i + (uint32_t)__builtin_ctz(hits)];
+    memset(count, 0, KVR_CUTS * sizeof *count);
+    for (int l = 0; l < DLANES; l++) {
+        count[0] += (uint32_t)a[l];
+        count[1] += (uint32_t)b[l];
+        count[2] += (uint32_t)c[l];
+        count[3] += (uint32_t)d[l];
     }
-    for (; i < n; i++)
-        if (value[i] >= low && value[i] < high)
-            out[count++] = value[i];
-    return count;
+}
+
+KVR_INLINE exact_vec units_above(exact_vec units, vec v, kvr_real at)
+{
+    return (exact_vec)((v > at) & (lvec)units);
+}
+
+KVR_INLINE void sum_row(double *sum, const kvr_real *row, const kvr_real *at,
+                        kvr_real scale, uint32_t n)
+{
+    exact_vec a = {0}, b = {0}, c = {0}, d = {0};
+
+    for (size_t i = 0; i < n; i += LANES) {
+        const vec v = *(const vec *)(row + i);
+        const exact_vec units = exact_of(v, scale);
+        a += units_above(units, v, at[0]);
+        b += units_above(units, v, at[1]);
+        c += units_above(units, v, at[2]);
+        d += units_above(units, v, at[3]);
+    }
+    memset(sum, 0, KVR_CUTS * sizeof *sum);
+    for (int l = 0; l < LANES; l++) {
+        sum[0] += (double)a[l];
+        sum[1] += (double)b[l];
+        sum[2] += (double)c[l];
+        sum[3] += (double)d[l];
+    }
+}
+
+KVR_INLINE dmask pick_wide(dmask mask, dmask yes, dmask no)
+{
+    return (mask & yes) | (~mask & no);
+}
+
+/* One cut: adds v where it is above, and keeps the least of those. */
+KVR_INLINE void note_above(dvec *sum, dvec *least, dvec v, double at)
+{
+    const dmask over = v > at, less = over & (v < *least);
+
+    *sum += (dvec)(over & (dmask)v);
+    *least = (dvec)pick_wide(less, (dmask)v, (dmask)*least);
+}
+
+KVR_INLINE double least_lane(dvec v)
+{
+    double least = v[0];
+
+    for (int l = 1; l < DLANES; l++)
+        least = v[l] < least ? v[l] : least;
+    return least;
+}
+
+KVR_INLINE void sum_wide(double *sum, double *least, const double *value,
+                         const double *at, uint32_t n)
+{
+    dvec a = {0}, b = {0}, c = {0}, d = {0};
+    dvec p = a + HUGE_VAL, q = p, r = p, s = p;
+
+    for (size_t i = 0; i < n; i += DLANES) {
+        const dvec v = *(const dvec *)(value + i);
+        note_above(&a, &p, v, at[0]);
+        note_above(&b, &q, v, at[1]);
+        note_above(&c, &r, v, at[2]);
+        note_above(&d, &s, v, at[3]);
+    }
+    memset(sum, 0, KVR_CUTS * sizeof *sum);
+    for (int l = 0; l < DLANES; l++) {
+        sum[0] += a[l];
+        sum[1] += b[l];
+        sum[2] += c[l];
+        sum[3] += d[l];
+    }
+    least[0] = least_lane(p);
+    least[1] = least_lane(q);
+    least[2] = least_lane(r);
+    least[3] = least_lane(s);
+}
+
+KVR_INLINE void add_above(double *out, const double *before,
+                          const double *value, double least, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i += DLANES) {
+        const dvec v = *(const dvec *)(value + i);
+        *(dvec *)(out + i) =
+            *(const dvec *)(before + i) + (dvec)((dmask)v & (v > least));
+    }
 }
 
 KVR_INLINE struct overlap overlap(const uint64_t *over,
                                   const uint64_t *at_least,
                                   const uint64_t *accessed,
-                                  const uint64_t *resident, uint64_t *gone,
-                                  uint32_t words)
+                                  const uint64_t *resident, uint32_t words)
 {
     struct overlap n = {0};
 
     for (uint32_t i = 0; i < words; i++) {
         const uint64_t r = resident[i];
-        gone[i] = over[i] & ~r;
         n.over += (uint32_t)__builtin_popcountll(over[i]);
         n.ties += (uint32_t)__builtin_popcountll(at_least[i] & ~over[i] & r);
         n.at_least += (uint32_t)__builtin_popcountll(at_least[i] & r);
@@ -289,32 +444,19 @@ KVR_INLINE struct overlap overlap(const uint64_t *over,
     return n;
 }
 
-/* 64 comparisons as one word. */
-#if defined(__x86_64__)
+/* 64 comparisons as one word: each lane gathers every fourth bit. */
 KVR_INLINE uint64_t compare64(const double *value, double least, int inclusive)
 {
-    const __m128d at = _mm_set1_pd(least);
-    uint64_t word = 0;
+    dmask word = {0}, bit = {1, 2, 4, 8};
 
-    for (uint32_t k = 0; k < 64; k += 2) {
-        const __m128d v = _mm_load_pd(value + k);
-        const __m128d hit =
-            inclusive ? _mm_cmpge_pd(v, at) : _mm_cmpgt_pd(v, at);
-        word |= (uint64_t)(uint32_t)_mm_movemask_pd(hit) << k;
+    for (uint32_t k = 0; k < 64; k += DLANES) {
+        const dvec v = *(const dvec *)(value + k);
+        word |= bit & (inclusive ? v >= least : v > least);
+        bit <<= DLANES;
     }
-    return word;
+    word[0] |= word[1] | word[2] | word[3];
+    return (uint64_t)word[0];
 }
-#else
-KVR_INLINE uint64_t compare64(const double *value, double least, int inclusive)
-{
-    uint64_t word = 0;
-
-    for (uint32_t k = 0; k < 64; k++)
-        word |= (uint64_t)(inclusive ? value[k] >= least : value[k] > least)
-                << k;
-    return word;
-}
-#endif
 
 KVR_INLINE void bits_above(uint64_t *out, const double *value, double least,
                            int inclusive, uint32_t n)
@@ -326,9 +468,15 @@ KVR_INLINE void bits_above(uint64_t *out, const double *value, double least,
 #define KVR__KERNELS(target, suffix) \
     target static double mass_##suffix( \
         const int32_t *resident, const uint64_t *bits, const kvr_real *row, \
-        const kvr_real *loss, kvr_real scale, uint32_t n, kvr_real *sum) \
+        kvr_real scale, uint32_t n) \
     { \
-        return mass(resident, bits, row, loss, scale, n, sum); \
+        return mass(resident, bits, row, scale, n); \
+    } \
+    target static kvr_real sum_##suffix(const int32_t *resident, \
+                                        const uint64_t *bits, \
+                                        const kvr_real *row, uint32_t n) \
+    { \
+        return sum(resident, bits, row, n); \
     } \
     target static void weigh_##suffix( \
         kvr_real *out, const kvr_real *const *row, const kvr_real *by, \
@@ -365,22 +513,39 @@ KVR_INLINE void bits_above(uint64_t *out, const double *value, double least,
     { \
         add_units(out, row, scale, anew, n); \
     } \
-    target static double range_sum_##suffix(const double *value, double low, \
-                                            double high, uint32_t n) \
+    target static void count_row_##suffix( \
+        uint32_t *count, const kvr_real *row, const kvr_real *at, uint32_t n) \
     { \
-        return range_sum(value, low, high, n); \
+        count_row(count, row, at, n); \
     } \
-    target static uint32_t range_values_##suffix( \
-        double *out, const double *value, double low, double high, uint32_t n) \
+    target static void count_wide_##suffix( \
+        uint32_t *count, const double *value, const double *at, uint32_t n) \
     { \
-        return range_values(out, value, low, high, n); \
+        count_wide(count, value, at, n); \
+    } \
+    target static void sum_row_##suffix(double *sum, const kvr_real *row, \
+                                        const kvr_real *at, kvr_real scale, \
+                                        uint32_t n) \
+    { \
+        sum_row(sum, row, at, scale, n); \
+    } \
+    target static void sum_wide_##suffix(double *sum, double *least, \
+                                         const double *value, \
+                                         const double *at, uint32_t n) \
+    { \
+        sum_wide(sum, least, value, at, n); \
     } \
     target static struct overlap overlap_##suffix( \
         const uint64_t *over, const uint64_t *at_least, \
-        const uint64_t *accessed, const uint64_t *resident, uint64_t *gone, \
-        uint32_t words) \
+        const uint64_t *accessed, const uint64_t *resident, uint32_t words) \
     { \
-        return overlap(over, at_least, accessed, resident, gone, words); \
+        return overlap(over, at_least, accessed, resident, words); \
+    } \
+    target static void add_above_##suffix(double *out, const double *before, \
+                                          const double *value, double least, \
+                                          uint32_t n) \
+    { \
+        add_above(out, before, value, least, n); \
     } \
     target static void bits_above_##suffix(uint64_t *out, const double *value, \
                                            double least, int inclusive, \
@@ -395,10 +560,11 @@ KVR__KERNELS(KVR_TARGET_AVX512, avx512)
 
 #define KVR__TABLE(suffix) \
     { \
-        mass_##suffix, weigh_##suffix, weigh_max_##suffix, lowest_##suffix, \
-            lowest_second_##suffix, above_##suffix, add_units_##suffix, \
-            range_sum_##suffix, range_values_##suffix, overlap_##suffix, \
-            bits_above_##suffix \
+        mass_##suffix, sum_##suffix, weigh_##suffix, weigh_max_##suffix, \
+            lowest_##suffix, lowest_second_##suffix, above_##suffix, \
+            add_units_##suffix, count_row_##suffix, count_wide_##suffix, \
+            sum_row_##suffix, sum_wide_##suffix, overlap_##suffix, \
+            add_above_##suffix, bits_above_##suffix \
     }
 
 static const struct kernels tables[KVR_N_ISA] = {

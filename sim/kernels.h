@@ -1,7 +1,8 @@
 /* kernels.h -- the reductions of a replay step, one set per instruction set.
  *
- * Private to sim. All sets give the same bits: sums run over 32 fixed lanes
- * (lane = position mod 32), a minimum has the same value in any order.
+ * Private to sim. All sets give the same bits: sums are exact or run over 32
+ * fixed lanes (lane = position mod 32), a minimum has the same value in any
+ * order.
  * Lengths are multiples of 64, arrays are 64-byte aligned.
  * SPDX-License-Identifier: GPL-3.0-or-later */
 #ifndef KERNELS_H
@@ -20,6 +21,8 @@ struct lowest {
     uint32_t n;      /* how many are */
 };
 
+enum { KVR_CUTS = 4 }; /* thresholds that one pass over a row serves */
+
 /* Counts over sets of positions. */
 struct overlap {
     uint32_t over;     /* positions above the B-th weight */
@@ -29,13 +32,14 @@ struct overlap {
 };
 
 struct kernels {
-    /* Masked sums of one row: *sum in kvr_real over 32 lanes, and the return
-     * value exactly, in units: the sum of loss[i] * scale over residents,
-     * each a whole number (float build; plain double sum in the double
-     * build). bits: the residents as a set; words without any are skipped. */
+    /* Sum of row[i] * scale over residents: whole units, and exact, in the
+     * float build; a plain double sum in the double build. bits: the residents
+     * as a set; words without any are skipped. */
     double (*mass)(const int32_t *resident, const uint64_t *bits,
-                   const kvr_real *row, const kvr_real *loss, kvr_real scale,
-                   uint32_t n, kvr_real *sum);
+                   const kvr_real *row, kvr_real scale, uint32_t n);
+    /* Sum of row[i] in kvr_real, over 32 lanes (lane = position mod 32). */
+    kvr_real (*sum)(const int32_t *resident, const uint64_t *bits,
+                    const kvr_real *row, uint32_t n);
     /* out = (row[0]*by[0] + row[1]*by[1] + ..) * last, heads in order. */
     void (*weigh)(kvr_real *out, const kvr_real *const *row, const kvr_real *by,
                   uint32_t n_row, kvr_real last, uint32_t n);
@@ -56,18 +60,24 @@ struct kernels {
     /* out[i] = (anew ? 0 : out[i]) + row[i] * scale: whole units. */
     void (*add_units)(double *out, const kvr_real *row, double scale, int anew,
                       uint32_t n);
-    /* Sum of the values in [low, high): in units exact, so in any order. */
-    double (*range_sum)(const double *value, double low, double high,
-                        uint32_t n);
-    /* Puts these values into out[], in order; how many. */
-    uint32_t (*range_values)(double *out, const double *value, double low,
-                             double high, uint32_t n);
-    /* Counts `words` words of sets, and leaves in gone[] what is over but not
-     * resident. */
+    /* count[j]: how many are above at[j], for KVR_CUTS of them at once. */
+    void (*count_row)(uint32_t *count, const kvr_real *row, const kvr_real *at,
+                      uint32_t n);
+    void (*count_wide)(uint32_t *count, const double *value, const double *at,
+                       uint32_t n);
+    /* The sum of those in units (exact in the float build). */
+    void (*sum_row)(double *sum, const kvr_real *row, const kvr_real *at,
+                    kvr_real scale, uint32_t n);
+    /* The same, and the least of them, +inf where there is none. */
+    void (*sum_wide)(double *sum, double *least, const double *value,
+                     const double *at, uint32_t n);
+    /* Counts `words` words of sets. */
     struct overlap (*overlap)(const uint64_t *over, const uint64_t *at_least,
                               const uint64_t *accessed,
-                              const uint64_t *resident, uint64_t *gone,
-                              uint32_t words);
+                              const uint64_t *resident, uint32_t words);
+    /* out = before, and value where it is above least. */
+    void (*add_above)(double *out, const double *before, const double *value,
+                      double least, uint32_t n);
     /* Bit i of out is value[i] > least (or >=). */
     void (*bits_above)(uint64_t *out, const double *value, double least,
                        int inclusive, uint32_t n);

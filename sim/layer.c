@@ -29,16 +29,15 @@ static enum kvr_status work_init(struct layer_work *w, struct kvr_error *err)
     w->accessed = kvr_aligned_calloc(plan->stride, sizeof(int32_t));
     w->ones = kvr_aligned_calloc(plan->stride, sizeof(int32_t));
     w->all = kvr_aligned_calloc(plan->words, sizeof(uint64_t));
-    w->wide = kvr_aligned_calloc(2 * plan->stride, sizeof(double));
-    w->bucket = kvr_aligned_calloc(plan->stride, sizeof *w->bucket);
-    w->gone = kvr_calloc(plan->words, sizeof *w->gone);
+    w->wide = kvr_aligned_calloc(plan->stride, sizeof(double));
+    w->tops = kvr_calloc(plan->options->n_budget, sizeof *w->tops);
     w->row = kvr_calloc(n_head, sizeof *w->row);
     w->by = kvr_calloc(n_head, sizeof *w->by);
     w->kept = kvr_calloc(n_head, sizeof *w->kept);
     w->facts = kvr_calloc(w->n_cache, sizeof *w->facts);
     if (!w->rows || !w->loss || !w->weight || !w->key || !w->second ||
         !w->sorted || !w->accessed || !w->ones || !w->all || !w->wide ||
-        !w->bucket || !w->gone || !w->row || !w->by || !w->kept || !w->facts)
+        !w->tops || !w->row || !w->by || !w->kept || !w->facts)
         return kvr_no_memory(err, "a layer's rows", tile * sizeof(kvr_real));
     memset(w->ones, 0xff, plan->stride * sizeof *w->ones);
     memset(w->all, 0xff, plan->words * sizeof *w->all);
@@ -71,8 +70,7 @@ static void work_fini(struct layer_work *w)
     free(w->ones);
     free(w->all);
     free(w->wide);
-    free(w->gone);
-    free(w->bucket);
+    free(w->tops);
     free(w->row);
     free(w->by);
     free(w->kept);
@@ -323,7 +321,7 @@ static enum kvr_status collect_unit(struct unit *u, struct layer_work *w,
     const uint32_t base = w->plan->first_cache[index];
     enum kvr_status status = KVR_OK;
 
-    unit_finish_late(u, w->plan->T);
+    late_finish(u, w);
     if (u->status == KVR_OK)
         status = add_optimum(u, w, err);
     for (uint32_t c = 0; c < u->n_cache && status == KVR_OK; c++) {

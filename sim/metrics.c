@@ -11,52 +11,6 @@ static uint32_t min_u32(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
-/* floor(log2(x)), x >= 1. */
-static uint32_t bin_of(uint32_t x)
-{
-    const uint32_t b = 31 - (uint32_t)__builtin_clz(x);
-
-    return b < KVR_LAG_BINS ? b : KVR_LAG_BINS - 1;
-}
-
-/* Mass on tokens of gone[] that the row wants. It is noted by token: when a
- * token's age at eviction and the rows since then are known, so are its
- * bins. */
-static void count_late(struct unit *u, uint32_t c, const double *summed,
-                       const uint64_t *gone, uint32_t words)
-{
-    double late = 0;
-
-    for (uint32_t i = 0; i < words; i++)
-        for (uint64_t rest = gone[i]; rest != 0; rest &= rest - 1) {
-            const uint32_t at = i * 64 + (uint32_t)__builtin_ctzll(rest);
-            u->late_of[at] += summed[at];
-            late += summed[at];
-        }
-    u->tally[c].late += late;
-}
-
-/* What a token was missed by so far goes to the bin of its lag. */
-static void flush(struct unit *u, uint32_t position, uint32_t bin)
-{
-    const double late = u->late_of[position] - u->late_done[position];
-
-    u->late_done[position] = u->late_of[position];
-    u->tally[0].late_by_lag[bin] += late;
-}
-
-/* Tokens whose eviction is 2^b rows ago by row t move on to bin b. */
-void unit_age_late(struct unit *u, uint32_t t)
-{
-    if (u->n_gone == 0 || u->run->policy->mask != NULL)
-        return;
-    for (uint32_t b = 1; b < KVR_LAG_BINS && (uint32_t)1 << b <= t; b++) {
-        const uint32_t row = t - ((uint32_t)1 << b);
-        for (uint32_t i = u->gone_from[row]; i < u->gone_from[row + 1]; i++)
-            flush(u, u->gone_order[i], b - 1);
-    }
-}
-
 /* Overlap with the B heaviest past tokens, and the mass of those that are
  * gone. A resident token as heavy as the B-th takes its place (ties). */
 static void count_wanted(struct unit *u, uint32_t c, struct layer_work *w,
@@ -66,40 +20,22 @@ static void count_wanted(struct unit *u, uint32_t c, struct layer_work *w,
     const size_t nb = plan->options->n_budget, b = u->run->budget_index;
     const uint64_t *over = f->over + (r * nb + b) * plan->words;
     const uint64_t *at_least = f->at_least + (r * nb + b) * plan->words;
-    const double *summed = f->summed + r * plan->stride;
     const uint32_t words = t / 64 + 1;
     const uint32_t wanted = min_u32(u->run->budget->tokens, t);
     struct kvr_tally *tally = &u->tally[c];
     const struct overlap n = plan->kernels->overlap(
-        over, at_least, f->accessed + (size_t)r * plan->words, u->bits, w->gone,
-        words);
+        over, at_least, f->accessed + (size_t)r * plan->words, u->bits, words);
 
     tally->hits += n.accessed;
     tally->wanted += wanted;
     tally->overlap += min_u32(wanted, n.at_least);
     /* Ties that no resident covers: the oldest that are gone stand for them. */
-    uint32_t missing = wanted > n.over + n.ties ? wanted - n.over - n.ties : 0;
-    for (uint32_t i = 0; i < words && missing > 0; i++) {
-        uint64_t ties = at_least[i] & ~over[i] & ~u->bits[i];
-        for (; ties != 0 && missing > 0; ties &= ties - 1, missing--)
-            w->gone[i] |= ties & (~ties + 1);
-    }
-    count_late(u, c, summed, w->gone, words);
-}
-
-/* Late mass by age, and what is left by lag, after the last row. */
-void unit_finish_late(struct unit *u, uint32_t n_token)
-{
-    struct kvr_tally *tally = &u->tally[0];
-
-    if (u->run->policy->mask != NULL) /* hidden, not evicted: no age */
-        return;
-    for (uint32_t k = 0; k < u->n_gone; k++) {
-        const uint32_t i = u->gone_order[k], left = u->left_at[i];
-        if (left + 1 < n_token)
-            flush(u, i, bin_of(n_token - 1 - left));
-        tally->late_by_age[bin_of(left - i + 1)] += u->late_of[i];
-    }
+    const uint32_t missing =
+        wanted > n.over + n.ties ? wanted - n.over - n.ties : 0;
+    if (missing > 0)
+        late_ties(u, c, w, r, t, missing);
+    if (u->run->policy->mask != NULL)
+        late_hidden(u, c, w, r, t);
 }
 
 /* What the row's own heaviest tokens would have kept: the bounds. */
@@ -110,19 +46,20 @@ static void count_bounds(struct unit *u, struct kvr_tally *tally,
     const size_t nb = w->plan->options->n_budget, b = u->run->budget_index;
     const uint32_t visible = u->n_resident - 1;
     const double newest = f->newest[r];
-    double least, top = f->top[r * nb + b];
+    double *summed = f->summed + r * w->plan->stride;
+    double top = f->top[r * nb + b];
     double head_top = f->head_top[r * nb + b];
     /* A window layer holds less than B: the bound is that of its places. */
     const uint32_t budget = u->setting.budget;
 
     if (budget != u->run->budget->tokens)
-        top = heaviest(f->summed + r * w->plan->stride, t, budget, &least, w);
+        top = heaviest(w->plan, summed, t, row_mass - newest, budget);
     tally->topk_b += row_mass - newest - top;
     tally->head_bound += row_mass - newest - head_top;
     if (visible >= t)
         return; /* everything is there: nothing need be lost */
     if (visible != budget)
-        top = heaviest(f->summed + r * w->plan->stride, t, visible, &least, w);
+        top = heaviest(w->plan, summed, t, row_mass - newest, visible);
     tally->topk += row_mass - newest - top;
 }
 

@@ -255,6 +255,9 @@ static enum kvr_status set_units(struct plan *plan, struct kvr_error *err)
 
     plan->scale = unit > 0 ? 1 / unit : 1;
     plan->unit_mass = unit > 0 ? unit : 1;
+    plan->sums_are_exact =
+        unit >= 0x1p-24 && plan->options->loss == KVR_LOSS_MASS;
+    plan->whole_units = unit > 0 || plan->options->loss == KVR_LOSS_VALUE;
     if (plan->options->loss == KVR_LOSS_VALUE)
         return scale_values(plan, err);
     return KVR_OK;

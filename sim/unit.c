@@ -96,8 +96,9 @@ size_t unit_bytes(const struct plan *plan, const struct run *run,
         .capacity = unit_capacity(plan, run->budget->tokens),
         .group_size = n_head,
         .arg = run->arg};
-    size_t bytes = plan->stride * (sizeof(kvr_real) + sizeof(int32_t)) +
-                   plan->T * (3 * sizeof(uint32_t) + 4 * sizeof(double));
+    size_t bytes =
+        plan->stride * (sizeof(kvr_real) + sizeof(int32_t)) +
+        plan->T * (3 * sizeof(uint32_t) + (2 + 2 * n_head) * sizeof(double));
 
     bytes += (size_t)n_head * (plan->score_last - plan->score_first + 1) *
              sizeof(double);
@@ -119,8 +120,7 @@ static enum kvr_status allocate(struct unit *u, const struct plan *plan,
     u->score = kvr_aligned_calloc(plan->stride, sizeof(kvr_real));
     u->bits = kvr_aligned_calloc(plan->words, sizeof(uint64_t));
     u->left_at = kvr_calloc(plan->T, sizeof(uint32_t));
-    u->late_of = kvr_calloc(plan->T, sizeof(double));
-    u->late_done = kvr_calloc(plan->T, sizeof(double));
+    u->late = kvr_calloc((size_t)u->n_cache * plan->T, sizeof *u->late);
     u->gone_order = kvr_calloc(plan->T, sizeof(uint32_t));
     u->gone_from = kvr_calloc((size_t)plan->T + 1, sizeof(uint32_t));
     u->m = kvr_calloc((size_t)u->n_head * u->n_m, sizeof(double));
@@ -129,9 +129,9 @@ static enum kvr_status allocate(struct unit *u, const struct plan *plan,
     u->head_recorded = kvr_calloc(u->n_head, sizeof(double));
     u->row_missed = kvr_calloc(plan->T, sizeof(double));
     u->row_recorded = kvr_calloc(plan->T, sizeof(double));
-    ok = u->resident && u->score && u->bits && u->left_at && u->late_of &&
-         u->late_done && u->gone_order && u->gone_from && u->m && u->tally &&
-         u->head_missed && u->head_recorded && u->row_missed && u->row_recorded;
+    ok = u->resident && u->score && u->bits && u->left_at && u->late &&
+         u->gone_order && u->gone_from && u->m && u->tally && u->head_missed &&
+         u->head_recorded && u->row_missed && u->row_recorded;
     if (plan->needs_optimum) {
         u->visible_at = kvr_calloc(plan->T, sizeof(uint32_t));
         ok = ok && u->visible_at;
@@ -194,8 +194,7 @@ void unit_fini(struct unit *u)
     free(u->resident);
     free(u->bits);
     free(u->left_at);
-    free(u->late_of);
-    free(u->late_done);
+    free(u->late);
     free(u->gone_order);
     free(u->gone_from);
     free(u->m);
@@ -225,12 +224,14 @@ static void set(struct unit *u, uint32_t position)
     u->n_resident++;
 }
 
-static void clear(struct unit *u, struct kvr_view *view, uint32_t position)
+static void clear(struct unit *u, const struct layer_work *w,
+                  struct kvr_view *view, uint32_t position)
 {
     u->resident[position] = 0;
     u->bits[position / 64] &= ~((uint64_t)1 << (position % 64));
     u->left_at[position] = view->step;
     u->gone_order[u->n_gone++] = position;
+    late_left(u, w, position);
     u->n_resident--;
     view->n_resident = u->n_resident;
     if (u->run->policy->leave != NULL)
@@ -240,14 +241,14 @@ static void clear(struct unit *u, struct kvr_view *view, uint32_t position)
 }
 
 /* Tokens that row t cannot see leave the cache by themselves. */
-static void expire(struct unit *u, struct kvr_view *view,
-                   const struct kvr_layer_shape *shape, uint32_t t)
+static void expire(struct unit *u, const struct layer_work *w,
+                   struct kvr_view *view, uint32_t t)
 {
-    const uint32_t from = min_u32(mask_from(shape, t), view->n);
+    const uint32_t from = min_u32(mask_from(w->shape, t), view->n);
 
     for (uint32_t i = u->oldest; i < from; i++)
         if (u->resident[i] != 0)
-            clear(u, view, i);
+            clear(u, w, view, i);
 }
 
 static bool sees_rows(const struct run *run)
@@ -257,26 +258,32 @@ static bool sees_rows(const struct run *run)
             run->policy->victim != NULL || run->policy->score != NULL);
 }
 
-/* Mass of C_t in every head's row: exact for the count, rounded for the
+/* Mass of C_t in every head's row: in units for the count, as a weight for the
  * rule. While nothing has left, that is what the row has. */
 static void weigh_heads(struct unit *u, struct layer_work *w, uint32_t t,
                         uint32_t k, uint32_t r)
 {
+    const struct plan *plan = w->plan;
     const uint32_t wide = (t + 64) / 64 * 64;
 
     for (uint32_t h = 0; h < u->n_head; h++) {
         const uint32_t head = u->first_head + h;
         const struct facts *f = &w->facts[u->first_cache + h / w->group];
         const uint32_t at = r * f->n_head + h % w->group;
+        const kvr_real *loss = loss_of(w, head, k);
         w->row[h] = row_of(w, head, k);
         if (u->n_resident == t + 1) {
             w->kept[h] = f->total[at];
             w->by[h] = f->sum[at];
-        } else {
-            w->kept[h] = w->plan->kernels->mass(u->resident, u->bits, w->row[h],
-                                                loss_of(w, head, k), w->scale,
-                                                wide, &w->by[h]);
+            continue;
         }
+        w->kept[h] =
+            plan->kernels->mass(u->resident, u->bits, loss, w->scale, wide);
+        /* f16 weights up to 1 add up exactly in a float, in any order */
+        w->by[h] =
+            plan->sums_are_exact && w->kept[h] <= plan->scale
+                ? (kvr_real)(w->kept[h] / plan->scale)
+                : plan->kernels->sum(u->resident, u->bits, w->row[h], wide);
     }
 }
 
@@ -430,7 +437,7 @@ static void evict_one(struct unit *u, struct layer_work *w,
     u->evicted_now++;
     if (w->plan->options->schedules && !remember(u, view->step, victim))
         return;
-    clear(u, view, victim);
+    clear(u, w, view, victim);
 }
 
 /* Ranks by the rule's form; keys are computed once per step. */
@@ -521,7 +528,7 @@ static void see_facts(const struct unit *u, const struct layer_work *w,
 static void make_room(struct unit *u, struct layer_work *w,
                       struct kvr_view *view)
 {
-    expire(u, view, w->shape, view->step + 1);
+    expire(u, w, view, view->step + 1);
     if ((u->run->policy->needs & KVR_NEEDS_SCHEDULE) != 0) {
         evict_by_schedule(u, w, view);
         return;
@@ -554,12 +561,13 @@ static void step(struct unit *u, struct layer_work *w, uint32_t t, uint32_t k,
                              : plan->options->stream_prefill;
 
     u->evicted_now = 0;
+    u->strip_row = r;
     u->gone_from[t] = u->n_gone;
-    unit_age_late(u, t);
+    late_age(u, w, t);
     set(u, t);
     u->score[t] = 0;
     view.n_resident = u->n_resident;
-    expire(u, &view, w->shape, t);
+    expire(u, w, &view, t);
     see_facts(u, w, &view, r);
     if (policy->insert != NULL)
         policy->insert(u->state, &view);
