@@ -118,8 +118,7 @@ static uint32_t length_symbol(uint32_t length, uint32_t *extra,
         bits++;
     *n_extra = bits;
     *extra = l & ((1u << bits) - 1);
-    return bits == 0 ? FIRST_LENGTH + l
-                     : FIRST_LENGTH + 4 * bits + (l >> bits);
+    return bits == 0 ? FIRST_LENGTH + l : FIRST_LENGTH + 4 * bits + (l >> bits);
 }
 
 /* A run is one literal, matches of 258 at distance 1, and a shorter match or
@@ -249,10 +248,10 @@ static void write_literals(struct writer *w, const struct block *b,
         const uint32_t n0 = b->bits[in[i]];
         const uint32_t n1 = n0 + b->bits[in[i + 1]];
         const uint32_t n2 = b->bits[in[i + 2]];
-        const uint64_t low =
-            b->code[in[i]] | (uint64_t)b->code[in[i + 1]] << n0;
-        const uint64_t high =
-            b->code[in[i + 2]] | (uint64_t)b->code[in[i + 3]] << n2;
+        const uint64_t low = b->code[in[i]] | (uint64_t)b->code[in[i + 1]]
+                                                  << n0;
+        const uint64_t high = b->code[in[i + 2]] | (uint64_t)b->code[in[i + 3]]
+                                                       << n2;
         at.bits |= (low | high << n1) << at.n;
         at.n += n1 + n2 + b->bits[in[i + 3]];
         flush(&at);

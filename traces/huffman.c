@@ -126,6 +126,6 @@ void kvr__huffman_codes(uint16_t *code, const uint8_t *bits, uint32_t n)
     for (uint32_t d = 1; d <= HUFFMAN_MAX_BITS; d++)
         next[d] = (next[d - 1] + next[d]) << 1;
     for (uint32_t i = 0; i < n; i++)
-        code[i] = bits[i] != 0 ? (uint16_t)reverse(next[bits[i]]++, bits[i])
-                               : 0;
+        code[i] =
+            bits[i] != 0 ? (uint16_t)reverse(next[bits[i]]++, bits[i]) : 0;
 }
