@@ -8,6 +8,7 @@
 #include "cpu_private.h"
 
 #include "kvr_parallel.h"
+#include "kvr_softmax.h"
 
 #include <cblas.h>
 #include <inttypes.h>
@@ -49,8 +50,7 @@ static enum kvr_status soften(struct block *b, const struct kvr_device *device,
         if (b->call->softcap > 0)
             device->kernels->soft_cap(row + from, keys - from,
                                       b->call->softcap);
-        b->lse[r] =
-            device->kernels->softmax(row + from, keys - from, &b->mass[r]);
+        b->lse[r] = (float)kvr_softmax(row + from, keys - from, &b->mass[r]);
         if (!isfinite(b->lse[r]))
             return kvr_fail(err, KVR_ERR_INPUT,
                             "layer %" PRIu32 " head %" PRIu32 " step %" PRIu32
