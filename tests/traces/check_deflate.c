@@ -147,7 +147,7 @@ START_TEST(lengths_are_limited_and_use_all_of_the_code_space)
     uint8_t bits[HUFFMAN_MAX_SYMBOLS];
     uint16_t code[HUFFMAN_MAX_SYMBOLS];
 
-    for (uint32_t n = 2; n <= HUFFMAN_MAX_SYMBOLS; n++) {
+    for (uint32_t n = 2; n <= HUFFMAN_MAX_SYMBOLS; n += n < 30 ? 1 : 64) {
         for (uint32_t i = 0; i < n; i++)
             count[i] = i < 2 || i > 22 ? 1 : count[i - 1] + count[i - 2];
         kvr__huffman_lengths(bits, count, n, HUFFMAN_MAX_BITS);
