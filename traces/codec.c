@@ -1,8 +1,7 @@
-/* codec.c -- deflate around the shuffle: ours, or libdeflate's.
+/* codec.c -- libdeflate around the shuffle.
  * SPDX-License-Identifier: GPL-3.0-or-later */
 #include "codec.h"
 
-#include "deflate.h"
 #include "kvr_memory.h"
 
 #include <libdeflate.h>
@@ -67,22 +66,18 @@ enum kvr_status kvr__codec_pack(struct codec *codec, const uint8_t **packed,
         *n_packed = n_plain;
         return KVR_OK;
     }
-    const bool quick = codec->level == CODEC_QUICK;
-    if (!quick && codec->deflate == NULL)
+    if (codec->deflate == NULL)
         codec->deflate = libdeflate_alloc_compressor(codec->level);
-    if (!quick && codec->deflate == NULL)
+    if (codec->deflate == NULL)
         return kvr_no_memory(err, "a compressor", 0);
-    const size_t room =
-        quick ? kvr__deflate_bound(n_plain, n)
-              : libdeflate_zlib_compress_bound(codec->deflate, n_plain);
+    const size_t room = libdeflate_zlib_compress_bound(codec->deflate, n_plain);
     uint8_t *shuffled = kvr__codec_buffer(codec, SHUFFLED, n_plain);
     uint8_t *out = kvr__codec_buffer(codec, PACKED, room);
     if (shuffled == NULL || out == NULL)
         return kvr_no_memory(err, "a tile", room);
     kvr__shuffle(shuffled, plain, n, size);
-    *n_packed = quick ? kvr__deflate(out, shuffled, n_plain, n)
-                      : libdeflate_zlib_compress(codec->deflate, shuffled,
-                                                 n_plain, out, room);
+    *n_packed =
+        libdeflate_zlib_compress(codec->deflate, shuffled, n_plain, out, room);
     *packed = out;
     if (*n_packed == 0)
         return kvr_fail(err, KVR_ERR_INTERNAL,

@@ -21,9 +21,6 @@ void kvr__unshuffle_part(uint8_t *out, const uint8_t *in, size_t n,
 /* One thread's compressor, decompressor and buffers. */
 struct codec;
 
-/* The level that is not libdeflate's: Huffman codes and runs, no search. */
-enum { CODEC_QUICK = 1 };
-
 /* level 0..12; 0 stores tiles as they are. */
 enum kvr_status kvr__codec_new(struct codec **out, int level,
                                struct kvr_error *err);

@@ -10,7 +10,7 @@
 #include <string.h>
 
 /* Rows of open tiles are read again only after a kill: speed over size. */
-enum { ROWS_LEVEL = CODEC_QUICK };
+enum { ROWS_LEVEL = 1 };
 
 static enum kvr_status check_heads(const struct kvr_writer *w, uint32_t n_step,
                                    struct kvr_error *err)

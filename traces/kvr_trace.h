@@ -217,11 +217,9 @@ const struct kvr_trace_tokens *kvr_trace_tokens(const struct kvr_trace *trace);
 struct kvr_writer;
 
 struct kvr_writer_options {
-    bool force; /* overwrite an existing output */
-    bool sync;  /* fsync at every commit */
-    /* 0: store raw. 1, or -1: Huffman codes and runs, the quickest, and for
-     * attention also the smallest below 10. 2..12: libdeflate's levels */
-    int deflate;
+    bool force;  /* overwrite an existing output */
+    bool sync;   /* fsync at every commit */
+    int deflate; /* libdeflate level 0..12; 0: store raw. -1: default (4) */
     uint32_t threads; /* compression of tiles at commit; 0: processors */
 };
 
