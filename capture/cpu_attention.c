@@ -8,6 +8,7 @@
 #include "cpu_private.h"
 
 #include "kvr_parallel.h"
+#include "kvr_softmax.h"
 
 #include <cblas.h>
 #include <inttypes.h>
@@ -49,8 +50,7 @@ static enum kvr_status soften(struct block *b, const struct kvr_device *device,
         if (b->call->softcap > 0)
             device->kernels->soft_cap(row + from, keys - from,
                                       b->call->softcap);
-        b->lse[r] =
-            device->kernels->softmax(row + from, keys - from, &b->mass[r]);
+        b->lse[r] = (float)kvr_softmax(row + from, keys - from, &b->mass[r]);
         if (!isfinite(b->lse[r]))
             return kvr_fail(err, KVR_ERR_INPUT,
                             "layer %" PRIu32 " head %" PRIu32 " step %" PRIu32
@@ -92,6 +92,53 @@ static enum kvr_status hand_out(const struct block *b, struct kvr_error *err)
     return status;
 }
 
+/* The two products of a block; the steps are from one row to the next. */
+struct products {
+    const struct block *b;
+    uint32_t keys;
+    const float *query, *key, *value;
+    float *weights, *out;
+    size_t query_step, out_step;
+};
+
+/* Below this many rows a matrix product spends its time on rearranging the
+ * cache, which a product with a vector reads as it lies. */
+enum { FEW_ROWS = 8 };
+
+static void multiply_keys(const struct products *p)
+{
+    const struct kvr_attention *a = p->b->call;
+    const blasint dim = (blasint)a->key_dim, keys = (blasint)p->keys;
+
+    if (p->b->n >= FEW_ROWS) {
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (blasint)p->b->n,
+                    keys, dim, a->scale, p->query, (blasint)p->query_step,
+                    p->key, dim, 0.0f, p->weights, (blasint)p->b->stride);
+        return;
+    }
+    for (uint32_t r = 0; r < p->b->n; r++)
+        cblas_sgemv(CblasRowMajor, CblasNoTrans, keys, dim, a->scale, p->key,
+                    dim, p->query + r * p->query_step, 1, 0.0f,
+                    p->weights + (size_t)r * p->b->stride, 1);
+}
+
+static void multiply_values(const struct products *p)
+{
+    const struct kvr_attention *a = p->b->call;
+    const blasint dim = (blasint)a->value_dim, keys = (blasint)p->keys;
+
+    if (p->b->n >= FEW_ROWS) {
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (blasint)p->b->n,
+                    dim, keys, 1.0f, p->weights, (blasint)p->b->stride,
+                    p->value, dim, 0.0f, p->out, (blasint)p->out_step);
+        return;
+    }
+    for (uint32_t r = 0; r < p->b->n; r++)
+        cblas_sgemv(CblasRowMajor, CblasTrans, keys, dim, 1.0f, p->value, dim,
+                    p->weights + (size_t)r * p->b->stride, 1, 0.0f,
+                    p->out + r * p->out_step, 1);
+}
+
 static enum kvr_status do_block(struct block *b,
                                 const struct kvr_device *device,
                                 struct kvr_error *err)
@@ -102,30 +149,29 @@ static enum kvr_status do_block(struct block *b,
     const size_t cache_row = (size_t)(b->head / (a->n_head / a->n_kv_head)) *
                                  device->options.max_keys +
                              from;
-    /* from one row of the block to the next */
-    const size_t query_step =
-        b->across_heads ? a->key_dim : (size_t)a->n_head * a->key_dim;
-    const size_t out_step =
-        b->across_heads ? a->value_dim : (size_t)a->n_head * a->value_dim;
-    enum kvr_status status;
+    const struct products p = {
+        .b = b,
+        .keys = keys,
+        .query =
+            a->query->f32 + ((size_t)b->row * a->n_head + b->head) * a->key_dim,
+        .query_step =
+            b->across_heads ? a->key_dim : (size_t)a->n_head * a->key_dim,
+        .key = a->keys->f32 + cache_row * a->key_dim,
+        .value = a->values->f32 + cache_row * a->value_dim,
+        .weights = b->weights + from,
+        .out =
+            a->out->f32 + ((size_t)b->row * a->n_head + b->head) * a->value_dim,
+        .out_step =
+            b->across_heads ? a->value_dim : (size_t)a->n_head * a->value_dim,
+    };
 
-    cblas_sgemm(
-        CblasRowMajor, CblasNoTrans, CblasTrans, (blasint)b->n, (blasint)keys,
-        (blasint)a->key_dim, a->scale,
-        a->query->f32 + ((size_t)b->row * a->n_head + b->head) * a->key_dim,
-        (blasint)query_step, a->keys->f32 + cache_row * a->key_dim,
-        (blasint)a->key_dim, 0.0f, b->weights + from, (blasint)b->stride);
-    if ((status = soften(b, device, err)) != KVR_OK ||
-        (status = hand_out(b, err)) != KVR_OK)
-        return status;
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (blasint)b->n,
-                (blasint)a->value_dim, (blasint)keys, 1.0f, b->weights + from,
-                (blasint)b->stride, a->values->f32 + cache_row * a->value_dim,
-                (blasint)a->value_dim, 0.0f,
-                a->out->f32 +
-                    ((size_t)b->row * a->n_head + b->head) * a->value_dim,
-                (blasint)out_step);
-    return KVR_OK;
+    multiply_keys(&p);
+    enum kvr_status status = soften(b, device, err);
+    if (status == KVR_OK)
+        status = hand_out(b, err);
+    if (status == KVR_OK)
+        multiply_values(&p);
+    return status;
 }
 
 struct job {

@@ -1,4 +1,4 @@
-/* cpu_kernels.c -- dot products, softmax and activations.
+/* cpu_kernels.c -- dot products and activations.
  *
  * Dot products with stored rows are written twice, plainly and for AVX2; the
  * loops over activations once, compiled for both.
@@ -7,6 +7,7 @@
 
 #include "block.h"
 #include "kvr_isa.h"
+#include "kvr_softmax.h"
 
 #include <math.h>
 #if defined(__x86_64__)
@@ -162,79 +163,13 @@ AVX2 static float dot_q8_0_avx2(const uint8_t *row, const float *x, size_t n)
 }
 #endif
 
-/* exp for x <= 88, within 2 units in the last place: x = n ln 2 + r, a
- * polynomial for exp(r) (coefficients of Cephes' expf), times 2^n. Below
- * -87.3 the result, a subnormal, is taken as 0. NaN stays NaN. */
-INLINE float exp_of(float x)
-{
-    const float n = (x * 1.44269504088896341f + 12582912.0f) - 12582912.0f;
-    const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
-    float p = 1.9875691500e-4f;
-
-    p = p * r + 1.3981999507e-3f;
-    p = p * r + 8.3334519073e-3f;
-    p = p * r + 4.1665795894e-2f;
-    p = p * r + 1.6666665459e-1f;
-    p = p * r + 5.0000001201e-1f;
-    p = (p * (r * r) + r) + 1.0f;
-    const float safe = x < -87.3f ? -126.0f : n; /* no shift of a negative */
-    const int32_t bits = (int32_t)((uint32_t)((int32_t)safe + 127) << 23);
-    float power;
-    memcpy(&power, &bits, sizeof power);
-    return x < -87.3f ? 0.0f : p * power;
-}
-
-INLINE float max_of(const float *x, size_t n)
-{
-    float max = x[0];
-
-#pragma omp simd reduction(max : max)
-    for (size_t i = 0; i < n; i++)
-        max = x[i] > max ? x[i] : max;
-    return max;
-}
-
-INLINE float softmax(float *row, size_t n, float *mass)
-{
-    const float max = max_of(row, n);
-    double sum = 0, total = 0;
-
-    if (!isfinite(max))
-        return NAN;
-#pragma omp simd reduction(+ : sum)
-    for (size_t i = 0; i < n; i++) {
-        row[i] = exp_of(row[i] - max);
-        sum += (double)row[i];
-    }
-    const float factor = (float)(1.0 / sum);
-#pragma omp simd reduction(+ : total)
-    for (size_t i = 0; i < n; i++) {
-        row[i] *= factor;
-        total += (double)row[i];
-    }
-    *mass = (float)total;
-    return (float)((double)max + log(sum));
-}
-
-INLINE double sum_exp(const float *x, size_t n, float *max_out)
-{
-    const float max = max_of(x, n);
-    double sum = 0;
-
-    *max_out = max;
-#pragma omp simd reduction(+ : sum)
-    for (size_t i = 0; i < n; i++)
-        sum += (double)exp_of(x[i] - max);
-    return sum;
-}
-
 /* x / (1 + exp(-y)), where y is far from overflow or its side is clear. */
 INLINE float times_sigmoid(float x, float y)
 {
     const float below = y < -88.0f ? -88.0f : y;
     const float bounded = below > 88.0f ? 88.0f : below;
 
-    return x / (1.0f + exp_of(-bounded));
+    return x / (1.0f + kvr_exp(-bounded));
 }
 
 INLINE void silu(float *x, size_t n)
@@ -303,7 +238,7 @@ INLINE void soft_cap(float *row, size_t n, float cap)
 #pragma omp simd
     for (size_t i = 0; i < n; i++) {
         const float x = row[i] * factor, size = fabsf(x), s = x * x;
-        const float t = exp_of(-2.0f * size);
+        const float t = kvr_exp(-2.0f * size);
         const float far = copysignf((1.0f - t) / (1.0f + t), x);
         const float near =
             x +
@@ -315,14 +250,6 @@ INLINE void soft_cap(float *row, size_t n, float cap)
 }
 
 #define VARIANT(isa, target) \
-    target static float softmax_##isa(float *row, size_t n, float *mass) \
-    { \
-        return softmax(row, n, mass); \
-    } \
-    target static double sum_exp_##isa(const float *x, size_t n, float *max) \
-    { \
-        return sum_exp(x, n, max); \
-    } \
     target static void activate_##isa(float *gate, const float *up, size_t n, \
                                       enum kvr_activation activation) \
     { \
@@ -336,8 +263,6 @@ INLINE void soft_cap(float *row, size_t n, float cap)
         .dot = dot_##isa, \
         .dot_q4_1 = dot_q4_1_##isa, \
         .dot_q8_0 = dot_q8_0_##isa, \
-        .softmax = softmax_##isa, \
-        .sum_exp = sum_exp_##isa, \
         .activate = activate_##isa, \
         .soft_cap = soft_cap_##isa, \
     };

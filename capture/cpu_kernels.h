@@ -13,11 +13,6 @@ struct kvr_cpu_kernels {
     /* Products of a stored row with x, expanded value by value in f32. */
     float (*dot_q4_1)(const uint8_t *row, const float *x, size_t n);
     float (*dot_q8_0)(const uint8_t *row, const float *x, size_t n);
-    /* In place: row = softmax(row). Returns the log of the sum of exp(row)
-     * (NaN or infinite if any of the row is); *mass: the sum of the result. */
-    float (*softmax)(float *row, size_t n, float *mass);
-    /* Sum of exp(x - *max) with *max the largest. */
-    double (*sum_exp)(const float *x, size_t n, float *max);
     /* gate = activation(gate) * up; up may be NULL */
     void (*activate)(float *gate, const float *up, size_t n,
                      enum kvr_activation activation);

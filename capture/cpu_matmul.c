@@ -8,6 +8,7 @@
 
 #include "kvr_memory.h"
 #include "kvr_parallel.h"
+#include "kvr_softmax.h"
 
 #include <cblas.h>
 #include <math.h>
@@ -172,7 +173,7 @@ static enum kvr_status score_panel(uint32_t item, uint32_t worker, void *ud,
         const size_t at = (size_t)item * s->n + i;
         if (s->softcap > 0)
             s->device->kernels->soft_cap(row, some, s->softcap);
-        s->sum[at] = s->device->kernels->sum_exp(row, some, &s->max[at]);
+        s->sum[at] = kvr_sum_exp(row, some, &s->max[at]);
         const uint64_t target = (uint64_t)s->targets[i];
         if (target >= from && target < from + some)
             s->target[i] = row[target - from];

@@ -6,6 +6,7 @@
 #include "assemble.h"
 
 #include "hash.h"
+#include "journal.h"
 #include "kvr_file.h"
 #include "kvr_memory.h"
 #include "kvr_text.h"
@@ -191,7 +192,7 @@ enum kvr_status kvr__assemble(struct content *content, int fd, const char *path,
 {
     struct assembly a = {
         .content = content, .shape = content->box->shape, .fd = fd};
-    char *temporary = kvr__path_with(path, ".part.tmp");
+    char *temporary = kvr__path_with(path, JOURNAL_SUFFIX ASSEMBLY_SUFFIX);
 
     if (temporary == NULL)
         return kvr_no_memory(err, "a path", strlen(path));

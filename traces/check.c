@@ -139,6 +139,32 @@ static enum kvr_status check_row(const struct kvr_trace *trace,
     return KVR_OK;
 }
 
+/* Numbers items.. of a stored row of attention: none is other than 0. */
+static enum kvr_status check_above(const struct kvr_trace *trace,
+                                   const struct finding *f, uint32_t row,
+                                   const uint8_t *stored, uint32_t items,
+                                   struct kvr_error *err)
+{
+    const struct stored_set *set = &trace->sets[f->layer][f->set];
+
+    for (uint32_t key = items; key < set->dims[2]; key++) {
+        float weight;
+        uint16_t half;
+        memcpy(&half, stored + (size_t)key * set->item, sizeof half);
+        if (set->item == sizeof half)
+            weight = kvr_f16_to_f32(half);
+        else
+            memcpy(&weight, stored + (size_t)key * set->item, sizeof weight);
+        if (weight != 0)
+            return kvr_fail(err, KVR_ERR_NO,
+                            "layer %u head %u row %u key %u: weight %g above "
+                            "the diagonal",
+                            trace->box->layers[f->layer].layer, f->head, row,
+                            key, (double)weight);
+    }
+    return KVR_OK;
+}
+
 static void check_tile(const struct check *c, struct finding *f, uint32_t first,
                        uint32_t n, uint32_t worker)
 {
@@ -150,7 +176,8 @@ static void check_tile(const struct check *c, struct finding *f, uint32_t first,
                                      .first = first,
                                      .n = n,
                                      .out = c->rows[worker],
-                                     .stride = set->dims[2]};
+                                     .stride = set->dims[2],
+                                     .whole = f->set == SET_ATTENTION};
     uint64_t hashes[KVR_TILE_ROWS];
     struct kvr_error err = {0};
 
@@ -171,7 +198,8 @@ static void check_tile(const struct check *c, struct finding *f, uint32_t first,
                              items);
         else
             memcpy(wide, stored, items * sizeof *wide);
-        if (check_row(trace, f, first + r, wide, items, &err) != KVR_OK)
+        if (check_row(trace, f, first + r, wide, items, &err) != KVR_OK ||
+            check_above(trace, f, first + r, stored, items, &err) != KVR_OK)
             kvr__note_row(f, first + r, &err);
     }
     f->hashes[first / KVR_TILE_ROWS] = kvr_hash64(hashes, n * sizeof *hashes);

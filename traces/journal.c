@@ -101,16 +101,21 @@ enum kvr_status kvr__journal_create(struct journal **out, const char *target,
 {
     struct journal *journal = kvr_calloc(1, sizeof *journal);
     char *path = kvr__path_with(target, JOURNAL_SUFFIX);
+    char *left = kvr__path_with(target, JOURNAL_SUFFIX ASSEMBLY_SUFFIX);
     int fd = -1;
 
-    if (journal == NULL || path == NULL) {
+    if (journal == NULL || path == NULL || left == NULL) {
         free(journal);
         free(path);
+        free(left);
         return kvr_no_memory(err, "a journal", sizeof *journal);
     }
     enum kvr_status status = open_locked(&fd, path, err);
     if (status == KVR_OK)
         status = claim(fd, path, force, err);
+    if (status == KVR_OK)
+        unlink(left); /* by an assembly that was killed */
+    free(left);
     if (status != KVR_OK) {
         if (fd >= 0)
             close(fd);

@@ -8,6 +8,7 @@
 #include <pthread.h>
 
 #define JOURNAL_SUFFIX ".part"
+#define ASSEMBLY_SUFFIX ".tmp" /* behind it: the file before its renaming */
 
 enum {
     JOURNAL_MAGIC = 0x4a52564b, /* "KVRJ" */

@@ -95,6 +95,7 @@ struct stored_rows {
     uint32_t layer, head, first, n;
     uint8_t *out;
     size_t stride; /* items */
+    bool whole;    /* of attention also what lies above the diagonal */
 };
 enum kvr_status kvr__read_stored(const struct kvr_trace *trace,
                                  const struct stored_rows *want,
@@ -142,9 +143,5 @@ enum kvr_status kvr__make_rows(const struct kvr_trace *trace, uint32_t layer,
 
 /* To multiples of 2^-30. */
 void kvr__round_f32(float *value, uint32_t n);
-
-/* row = softmax(row), n >= 1; the log of the sum of exp(row), NaN or infinite
- * where any of the row is. The same bits with every instruction set. */
-double kvr__softmax(float *row, size_t n);
 
 #endif

@@ -8,6 +8,7 @@
 #include "reader.h"
 
 #include "kvr_memory.h"
+#include "kvr_softmax.h"
 
 #include <cblas.h>
 #include <math.h>
@@ -146,7 +147,7 @@ static enum kvr_status finish_row(const struct kvr_trace *trace, uint32_t layer,
         return status;
     if (y->softcap > 0)
         cap(out + lo, n - lo, (float)y->softcap);
-    *lse = kvr__softmax(out + lo, n - lo);
+    *lse = kvr_softmax(out + lo, n - lo, NULL);
     if (!isfinite(*lse))
         return kvr_fail(err, KVR_ERR_INPUT,
                         "%s: layer %u head %u row %u: query and key give no "

@@ -102,12 +102,19 @@ static enum kvr_status load_chunk(const struct kvr_trace *trace,
     return KVR_OK;
 }
 
+static uint32_t columns(const struct kvr_trace *trace,
+                        const struct stored_rows *want, uint32_t row)
+{
+    return want->whole ? want->set->dims[2]
+                       : kvr__set_columns(trace, want->set, want->layer, row);
+}
+
 static enum kvr_status read_contiguous(const struct kvr_trace *trace,
                                        const struct stored_rows *want,
                                        struct kvr_error *err)
 {
     const struct stored_set *a = want->set;
-    const uint32_t n = kvr__set_columns(trace, a, want->layer, want->first);
+    const uint32_t n = columns(trace, want, want->first);
     const uint64_t row = (uint64_t)want->head * a->dims[1] + want->first;
     const uint64_t offset = a->places[0].offset + row * a->dims[2] * a->item;
     char text[SET_TEXT];
@@ -132,7 +139,7 @@ static void take_rows(const struct kvr_trace *trace,
 
     for (uint32_t r = 0; r < want->n; r++) {
         const uint32_t row = want->first + r;
-        const uint32_t keys = kvr__set_columns(trace, a, want->layer, row);
+        const uint32_t keys = columns(trace, want, row);
         uint8_t *to = want->out + (r * want->stride + first_key) * item;
         if (keys <= first_key)
             continue;
@@ -160,8 +167,7 @@ static enum kvr_status read_line(const struct kvr_trace *trace,
     const size_t line = ((size_t)(want->head / a->chunk[0]) * a->grid[1] +
                          want->first / a->chunk[1]) *
                         a->grid[2];
-    const uint32_t most =
-        kvr__set_columns(trace, a, want->layer, want->first + want->n - 1);
+    const uint32_t most = columns(trace, want, want->first + want->n - 1);
 
     for (uint32_t col = 0; col < a->grid[2]; col++) {
         const uint64_t first_key = (uint64_t)col * a->chunk[2];

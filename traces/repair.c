@@ -13,6 +13,18 @@
 #include <string.h>
 #include <unistd.h>
 
+/* The journal, and what an assembly that was killed left beside it. */
+static void remove_journal(const char *path)
+{
+    const size_t n = strlen(path), m = strlen(JOURNAL_SUFFIX);
+    char *temporary = kvr__path_with(path, ASSEMBLY_SUFFIX);
+
+    if (temporary != NULL && n > m && strcmp(path + n - m, JOURNAL_SUFFIX) == 0)
+        unlink(temporary);
+    free(temporary);
+    unlink(path);
+}
+
 static enum kvr_status repair_journal(const char *from, const char *to,
                                       bool force, struct kvr_error *err)
 {
@@ -34,7 +46,7 @@ static enum kvr_status repair_journal(const char *from, const char *to,
         kvr_log(KVR_LOG_WARNING, "%s: %s: %u steps before it are kept", from,
                 j->facts.problem, j->facts.n_step);
     if (status == KVR_OK && !j->facts.damaged)
-        unlink(from);
+        remove_journal(from);
     kvr_journal_close(j);
     return status;
 }
@@ -95,7 +107,7 @@ static enum kvr_status clear_flag(const char *path, struct kvr_error *err)
 static enum kvr_status repair_copy(int in, const char *to, bool force,
                                    struct kvr_error *err)
 {
-    char *temporary = kvr__path_with(to, ".part.tmp");
+    char *temporary = kvr__path_with(to, JOURNAL_SUFFIX ASSEMBLY_SUFFIX);
 
     if (temporary == NULL)
         return kvr_no_memory(err, "a path", strlen(to));

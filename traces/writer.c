@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DEFAULT_LEVEL = 4, MAX_LEVEL = 12, PIECE = 1024 };
+enum { DEFAULT_LEVEL = 4, MAX_LEVEL = 12 };
 
 enum kvr_status kvr__writer_take(struct codec **out, struct kvr_writer *w,
                                  struct kvr_error *err)
@@ -240,15 +240,6 @@ static void round_mantissa(uint16_t *half, size_t n, uint32_t bits)
     }
 }
 
-static bool all_fine(const float *in, size_t n, float most)
-{
-    unsigned bad = 0;
-
-    for (size_t i = 0; i < n; i++)
-        bad |= !(in[i] >= 0 && in[i] <= most);
-    return bad == 0;
-}
-
 static enum kvr_status refuse_weight(const struct kvr_writer *w, uint32_t layer,
                                      uint32_t head, uint32_t row,
                                      const float *in, size_t n, float most,
@@ -265,8 +256,8 @@ static enum kvr_status refuse_weight(const struct kvr_writer *w, uint32_t layer,
                     row, key, (double)in[key]);
 }
 
-/* One row: checked, summed as given, rounded into the open tile. The four
- * running sums make the order of additions fixed and the loop quick. */
+/* One row: checked, summed as given, rounded into the open tile, where -0 is
+ * 0. */
 static enum kvr_status store_row(struct kvr_writer *w, uint32_t layer,
                                  uint32_t head, uint32_t row, const float *in,
                                  struct kvr_error *err)
@@ -279,29 +270,25 @@ static enum kvr_status store_row(struct kvr_writer *w, uint32_t layer,
     const float most = shape->dtype == KVR_F16 ? 65504.0f : 3e38f;
     uint8_t *to = kvr__content_row(c, slot, row);
     struct mass_row *mass = &w->mass[slot];
-    double sum[4] = {0};
-    float piece[PIECE];
+    double sum;
 
-    if (!all_fine(in, n, most))
+    if (!kvr__sum_weights(&sum, in, n, most))
         return refuse_weight(w, layer, head, row, in, n, most, err);
     if (to == NULL || !kvr_grow((void **)&mass->value, &mass->capacity,
                                 (size_t)row + 1, sizeof(float)))
         return kvr_no_memory(err, "an open tile", (size_t)n * KVR_TILE_ROWS);
-    for (uint32_t i = 0; i < n; i++)
-        sum[i % 4] += (double)in[i];
-    mass->value[row] = (float)((sum[0] + sum[1]) + (sum[2] + sum[3]));
-    for (uint32_t first = 0; first < n; first += PIECE) {
-        const uint32_t count = n - first < PIECE ? n - first : PIECE;
-        for (uint32_t i = 0; i < count; i++)
-            piece[i] = in[first + i] + 0.0f; /* -0 becomes 0 */
-        if (shape->dtype == KVR_F32) {
-            memcpy(to + first * sizeof(float), piece, count * sizeof(float));
-            continue;
-        }
-        uint16_t *half = (uint16_t *)(void *)to + first;
-        kvr_f32_to_f16_n(half, piece, count);
-        round_mantissa(half, count, shape->round_bits);
+    mass->value[row] = (float)sum;
+    if (shape->dtype == KVR_F32) {
+        float *whole = (float *)(void *)to;
+        for (uint32_t i = 0; i < n; i++)
+            whole[i] = in[i] + 0.0f;
+        return KVR_OK;
     }
+    uint16_t *half = (uint16_t *)(void *)to;
+    kvr_f32_to_f16_n(half, in, n);
+    for (uint32_t i = 0; i < n; i++)
+        half[i] &= 0x7fff;
+    round_mantissa(half, n, shape->round_bits);
     return KVR_OK;
 }
 

@@ -41,4 +41,7 @@ enum kvr_status kvr__writer_failed(struct kvr_writer *w, enum kvr_status status,
 /* The failure remembered, or KVR_OK. */
 enum kvr_status kvr__writer_state(struct kvr_writer *w, struct kvr_error *err);
 
+/* False: a weight is no number from 0 to `most`. *sum: of all, as doubles. */
+bool kvr__sum_weights(double *sum, const float *in, size_t n, float most);
+
 #endif

@@ -7,6 +7,7 @@
 #include "made.h"
 #include "suite.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -70,6 +71,48 @@ START_TEST(a_flipped_bit_shows)
         kvr_trace_report_free(&report);
     }
     ck_assert_uint_gt(n_shown, 100);
+}
+END_TEST
+
+/* Row 0 is a 1; the first such of the file, in its raw chunk. */
+static size_t find_row_0(const char *path, size_t size)
+{
+    static const uint8_t row[100] = {0x00, 0x3c};
+    uint8_t *all = malloc(size);
+    FILE *f = fopen(path, "rb");
+    size_t at = 0;
+
+    ck_assert(all != NULL && f != NULL);
+    ck_assert_uint_eq(fread(all, 1, size, f), size);
+    fclose(f);
+    while (at + sizeof row < size && memcmp(all + at, row, sizeof row) != 0)
+        at++;
+    free(all);
+    ck_assert_uint_lt(at + sizeof row, size);
+    return at;
+}
+
+START_TEST(a_weight_above_the_diagonal_shows)
+{
+    struct kvr_trace_report report;
+    struct kvr_error err = {0};
+    struct made m = small;
+    const char *path = made_path("above.kvt.h5");
+
+    m.raw = true;
+    must(made_write(&m, path, true, &err));
+    const size_t at = find_row_0(path, made_size(path));
+    ck_assert(made_flip(path, at + 2 * 7 + 1, 0x80)); /* -0 is still 0 */
+    must(kvr_trace_check(&report, path, 1, &err));
+    ck_assert(report.ok);
+    kvr_trace_report_free(&report);
+    ck_assert(made_flip(path, at + 2 * 7 + 1, 0x80 | 0x34));
+    must(kvr_trace_check(&report, path, 1, &err));
+    ck_assert(!report.ok && report.n_problem == 1);
+    ck_assert_msg(strstr(report.problems[0], "row 0 key 7: weight 0.25 above "
+                                             "the diagonal") != NULL,
+                  "%s", report.problems[0]);
+    kvr_trace_report_free(&report);
 }
 END_TEST
 
@@ -159,6 +202,6 @@ START_TEST(h5py_reads_and_writes_our_layout)
 END_TEST
 
 KVR_SUITE("damage", a_whole_trace_is_whole, a_flipped_bit_shows,
-          a_truncated_trace_names_both_sizes, what_is_no_trace_is_named,
-          a_writers_flag_is_repaired_on_a_copy,
+          a_weight_above_the_diagonal_shows, a_truncated_trace_names_both_sizes,
+          what_is_no_trace_is_named, a_writers_flag_is_repaired_on_a_copy,
           h5py_reads_and_writes_our_layout)

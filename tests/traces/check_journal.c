@@ -156,6 +156,32 @@ START_TEST(the_repaired_run_equals_the_uninterrupted_one)
 }
 END_TEST
 
+static void leave(const char *name)
+{
+    FILE *f = fopen(made_path(name), "wb");
+
+    ck_assert(f != NULL);
+    fclose(f);
+}
+
+/* A kill within the assembly leaves its file too. */
+START_TEST(a_killed_assembly_leaves_nothing_for_long)
+{
+    struct kvr_writer *writer = NULL;
+    struct kvr_error err = {0};
+
+    leave_journal("late.kvt.h5");
+    leave("late.kvt.h5.part.tmp");
+    must(kvr_trace_repair(made_path("late.kvt.h5.part"),
+                          made_path("elsewhere.kvt.h5"), false, &err));
+    ck_assert(access(made_path("late.kvt.h5.part.tmp"), F_OK) != 0);
+    leave("late.kvt.h5.part.tmp");
+    must(made_open(&writer, &run, made_path("late.kvt.h5"), true, &err));
+    ck_assert(access(made_path("late.kvt.h5.part.tmp"), F_OK) != 0);
+    kvr_writer_abandon(writer);
+}
+END_TEST
+
 /* The child is killed at a moment of the scheduler's choosing. */
 START_TEST(sigkill_leaves_closed_steps)
 {
@@ -299,6 +325,7 @@ END_TEST
 KVR_SUITE("journal", a_cut_anywhere_loses_only_the_open_step,
           a_flipped_bit_ends_the_journal_there,
           the_repaired_run_equals_the_uninterrupted_one,
+          a_killed_assembly_leaves_nothing_for_long,
           sigkill_leaves_closed_steps,
           a_second_process_is_refused_and_harms_nothing,
           a_left_journal_is_named_with_its_repair,

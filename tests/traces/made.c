@@ -114,7 +114,7 @@ enum kvr_status made_open(struct kvr_writer **out, const struct made *m,
 {
     static struct kvr_layer_shape layers[64];
     const struct kvr_writer_options options = {
-        .force = force, .deflate = -1, .threads = 2};
+        .force = force, .deflate = m->raw ? 0 : -1, .threads = 2};
     const struct kvr_trace_shape shape = {
         .n_layer = m->n_layer,
         .n_head = m->n_head,

@@ -16,6 +16,7 @@ struct made {
     enum kvr_mask mask;
     uint32_t span, round_bits;
     bool tokens, text, norms;
+    bool raw; /* neither shuffled nor deflated */
     /* Vectors: KVR_STORES_*, 0: attention alone. With queries the rows are
      * the softmax of their products with the keys, in doubles. */
     uint32_t stores, dim;
