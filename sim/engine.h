@@ -227,9 +227,11 @@ void unit_fini(struct unit *u);
 uint32_t unit_capacity(const struct plan *plan, uint32_t budget);
 size_t unit_bytes(const struct plan *plan, const struct run *run,
                   uint32_t n_head);
-/* Moves the unit over the strip's rows. Its own failures stay in u->status. */
-void unit_advance(struct unit *u, struct layer_work *w, uint32_t step,
-                  uint32_t k, uint32_t n);
+/* Moves the unit over rows [from, end) of the strip that begins with row
+ * `first` of the layer and row k of the tile. Its own failures stay in
+ * u->status. */
+void unit_advance(struct unit *u, struct layer_work *w, uint32_t first,
+                  uint32_t k, uint32_t from, uint32_t end);
 
 /* metrics.c: what row t cost cache c of the unit; kept[h]: units of C_t in
  * the row of its query head h. */

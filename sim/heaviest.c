@@ -74,7 +74,7 @@ static double between(const struct search *s, const struct bracket *b,
 
 static bool inside(const struct bracket *b, double at)
 {
-    return at > b->low && at < b->high;
+    return (at > b->low) & (at < b->high);
 }
 
 /* Weights fall about as counts rise: a guess from the bound that a count is
@@ -143,21 +143,20 @@ static bool places(const struct search *s, struct bracket *b, uint32_t m,
     return n > 0;
 }
 
+/* Without branches: nobody could predict them. */
 static void learn(struct bracket *b, const double at[KVR_CUTS],
                   const uint32_t count[KVR_CUTS])
 {
     for (uint32_t i = 0; i < KVR_CUTS; i++) {
-        if (!inside(b, at[i]))
-            continue;
-        if (count[i] >= b->count) {
-            b->low = at[i];
-            b->above_low = count[i];
-            b->found = count[i] == b->count;
-        } else {
-            b->high = at[i];
-            b->above_high = count[i];
-        }
+        const bool in = inside(b, at[i]);
+        const bool lower = in & (count[i] >= b->count);
+        const bool upper = in & (count[i] < b->count);
+        b->low = lower ? at[i] : b->low;
+        b->above_low = lower ? count[i] : b->above_low;
+        b->high = upper ? at[i] : b->high;
+        b->above_high = upper ? count[i] : b->above_high;
     }
+    b->found = b->above_low == b->count;
 }
 
 /* Narrows all brackets until each is found or holds one value. */

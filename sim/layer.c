@@ -143,6 +143,11 @@ static enum kvr_status make_units(struct layer_work *w, struct kvr_error *err)
     return KVR_OK;
 }
 
+static bool sees_all(const struct layer_work *w, uint32_t unit)
+{
+    return w->units[unit].n_cache > 1;
+}
+
 static enum kvr_status replay_tile(struct layer_work *w, uint32_t first,
                                    uint32_t n, struct kvr_error *err)
 {
@@ -154,11 +159,16 @@ static enum kvr_status replay_tile(struct layer_work *w, uint32_t first,
             if (status != KVR_OK)
                 return status;
         }
-        /* Cache by cache, so that its rows stay close. */
+        /* Cache by cache, so that its rows stay close; where a set sees all
+         * caches, row by row. */
         for (uint32_t c = 0; c < w->n_cache; c++)
             for (uint32_t i = 0; i < w->n_unit; i++)
-                if (w->units[i].first_cache == c)
-                    unit_advance(&w->units[i], w, first + k, k, m);
+                if (w->units[i].first_cache == c && !sees_all(w, i))
+                    unit_advance(&w->units[i], w, first + k, k, 0, m);
+        for (uint32_t r = 0; r < m; r++)
+            for (uint32_t i = 0; i < w->n_unit; i++)
+                if (sees_all(w, i))
+                    unit_advance(&w->units[i], w, first + k, k, r, r + 1);
     }
     return KVR_OK;
 }

@@ -591,9 +591,9 @@ static void step(struct unit *u, struct layer_work *w, uint32_t t, uint32_t k,
 }
 
 void unit_advance(struct unit *u, struct layer_work *w, uint32_t first,
-                  uint32_t k, uint32_t n)
+                  uint32_t k, uint32_t from, uint32_t end)
 {
-    for (uint32_t r = 0; r < n && u->status == KVR_OK; r++) {
+    for (uint32_t r = from; r < end && u->status == KVR_OK; r++) {
         step(u, w, first + r, k + r, r);
         u->gone_from[first + r + 1] = u->n_gone;
     }
