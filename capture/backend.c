@@ -10,7 +10,7 @@ enum kvr_status kvr_backend_choose(const struct kvr_backend **out, char *why,
 {
     struct kvr_error failure = {0};
     const struct kvr_backend *cuda = NULL;
-    const char *device = "";
+    char device[KVR_DEVICE_NAME] = "";
     enum kvr_status status;
 
     *out = &kvr_backend_cpu;
@@ -20,7 +20,7 @@ enum kvr_status kvr_backend_choose(const struct kvr_backend **out, char *why,
     }
     status = kvr_backend_load(&cuda, &failure);
     if (status == KVR_OK && cuda->probe != NULL)
-        status = cuda->probe(&device, &failure);
+        status = cuda->probe(device, &failure);
     if (status == KVR_OK) {
         *out = cuda;
         snprintf(why, KVR_BACKEND_WHY, "%s, %s",

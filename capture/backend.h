@@ -60,7 +60,7 @@ struct kvr_device_options {
     bool bf16;             /* weights are stored as bf16, most of them */
 };
 
-enum { KVR_COMPUTE_TEXT = 128 };
+enum { KVR_COMPUTE_TEXT = 128, KVR_DEVICE_NAME = 128 };
 
 /* How a back end will compute: the choice made, in words for the trace, and
  * bytes of the device's own memory (0: it has none). */
@@ -102,8 +102,8 @@ struct kvr_norm {
 /* Attention rows first..first+n-1 of query head `head`, on the host:
  * rows[r * stride + key] for keys 0..first+r, zero outside the mask, summing
  * to mass[r] (about 1). Either `rows` or `halves` (f16, rounded once from f32)
- * is there; neither may be where only lse was wanted. lse[r]: natural log of
- * the sum of exp(logit). */
+ * is there; neither they nor mass need be where only lse was wanted. lse[r]:
+ * natural log of the sum of exp(logit). */
 struct kvr_rows {
     uint32_t layer, head, first, n;
     const float *rows;
@@ -155,8 +155,8 @@ struct kvr_backend {
     const char *name;
 
     /* Optional. KVR_ERR_UNSUPPORTED: it cannot work on this machine, and why.
-     * *device: in words, static storage. */
-    enum kvr_status (*probe)(const char **device, struct kvr_error *err);
+     * device: its name, KVR_DEVICE_NAME bytes. */
+    enum kvr_status (*probe)(char *device, struct kvr_error *err);
     /* What open would do with these options. KVR_ERR_UNSUPPORTED: it does not
      * compute like that; KVR_ERR_LIMIT: not enough memory of its own. */
     enum kvr_status (*plan)(struct kvr_compute_plan *out,
