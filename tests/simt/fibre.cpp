@@ -115,6 +115,11 @@ void fence(const char *begin, const char *end, bool up)
         __asan_unpoison_memory_region(begin, (size_t)(end - begin));
 }
 
+bool fences()
+{
+    return true;
+}
+
 /* The sanitizer wants to know the bounds of the stack returned to. */
 void arrive_home(fibre &home)
 {
@@ -142,6 +147,11 @@ static void forget_poison(const fibre &)
 
 void fence(const char *, const char *, bool)
 {
+}
+
+bool fences()
+{
+    return false;
 }
 
 void arrive_home(fibre &)

@@ -35,8 +35,10 @@ void change(fibre &from, fibre &to, bool last);
 /* It will not go on, although it has not reached its end. */
 void abandon(fibre &f);
 
-/* Lets the address sanitizer object to accesses to [begin, end), or not. */
+/* Lets the address sanitizer object to accesses to [begin, end), or not;
+ * without it nothing happens, and fences() is false. */
 void fence(const char *begin, const char *end, bool up);
+bool fences();
 
 } // namespace simt
 
