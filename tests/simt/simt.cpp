@@ -315,6 +315,8 @@ cudaError_t simt_launch(dim3 grid, dim3 block, size_t shared_bytes,
 
     if (error != cudaSuccess)
         return error;
+    if (simt_fails(SIMT_LAUNCH))
+        return cudaErrorLaunchFailure;
     const std::lock_guard<std::mutex> lock(one_at_a_time);
     grid_run run = {grid, block, shared_bytes, (size_t)grid.x * grid.y * grid.z,
                     body};
