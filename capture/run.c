@@ -151,7 +151,8 @@ static enum kvr_status decode(struct run *run,
     const double start = seconds();
     enum kvr_status status;
 
-    if ((status = feed_given(run, err)) != KVR_OK)
+    if ((status = feed_given(run, err)) != KVR_OK ||
+        (status = kvr_decoder_drain(run->decoder, err)) != KVR_OK)
         return status;
     const double middle = seconds();
     result->prompt_seconds = middle - start;

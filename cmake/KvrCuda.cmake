@@ -1,5 +1,5 @@
 # kvr_find_cuda(): decides about the CUDA module and says so. Sets KVR_CUDA_IS
-# (ON, OFF) and KVR_CUDA_ARCHITECTURES in the caller. KVR_CUDA is AUTO (built
+# (ON, OFF) in the caller. KVR_CUDA is AUTO (built
 # where there is a toolkit), ON (its absence is an error) or OFF.
 # SPDX-License-Identifier: GPL-3.0-or-later
 set(KVR_CUDA AUTO CACHE STRING "the CUDA module: AUTO, ON or OFF")

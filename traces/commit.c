@@ -11,7 +11,7 @@
 
 /* Rows of open tiles are read again only after a kill: speed over size. A
  * record of them has about so many bytes; many are packed in parallel. */
-enum { ROWS_LEVEL = 1, ROWS_BYTES = 512 << 10, ROWS_PARTS = 64 };
+enum { ROWS_LEVEL = 1, ROWS_BYTES = 128 << 10, ROWS_PARTS = 64 };
 
 static enum kvr_status check_heads(const struct kvr_writer *w, uint32_t n_step,
                                    struct kvr_error *err)
