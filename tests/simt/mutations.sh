@@ -126,8 +126,10 @@ add_listed() {
         case $line in
         '#'*) ;;
         '- '*) from=${line#- } ;;
-        '+ '*) [ "$which" = daily ] && [ "${head[0]}" != daily ] ||
-            add_replacement "${head[-2]}" "${head[-1]}" "$from" "${line#+ }" ;;
+        '+ '*)
+            [ "$which" = all ] || [ "${head[0]}" = daily ] || continue
+            add_replacement "${head[-2]}" "${head[-1]}" "$from" "${line#+ }"
+            ;;
         *) read -ra head <<<"$line" ;;
         esac
     done <"$here/mutations.txt"
