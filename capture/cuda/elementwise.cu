@@ -101,14 +101,14 @@ cudaError_t kvr_cuda_activate(float *gate, const float *up,
 
 /* One thread a pair. */
 static __global__ void rotate(float *x, const float *angles, uint32_t heads,
-                              uint32_t dim, uint32_t half, uint64_t n_pairs)
+                              uint32_t dim, uint32_t half_dim, uint64_t n_pairs)
 {
     for (uint64_t i = kvr_grid_thread(); i < n_pairs; i += kvr_grid_threads()) {
-        const uint64_t head = i / half, row = head / heads;
-        const uint32_t j = (uint32_t)(i % half);
-        const float cosine = angles[row * 2 * half + j];
-        const float sine = angles[row * 2 * half + half + j];
-        float *a = x + head * dim + j, *b = a + half;
+        const uint64_t head = i / half_dim, row = head / heads;
+        const uint32_t j = (uint32_t)(i % half_dim);
+        const float cosine = angles[row * 2 * half_dim + j];
+        const float sine = angles[row * 2 * half_dim + half_dim + j];
+        float *a = x + head * dim + j, *b = a + half_dim;
         const float left = *a, right = *b;
         *a = left * cosine - right * sine;
         *b = right * cosine + left * sine;

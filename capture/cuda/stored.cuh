@@ -183,9 +183,9 @@ struct kvr_q6_k {
     enum { BLOCK = 256, BYTES = 210 };
     static __device__ float at(const uint8_t *in, int j)
     {
-        const int half = j / 128, run = j % 128 / 32;
-        const int low = in[half * 64 + run % 2 * 32 + j % 32] >> run / 2 * 4;
-        const int high = in[128 + half * 32 + j % 32] >> run * 2;
+        const int part = j / 128, run = j % 128 / 32;
+        const int low = in[part * 64 + run % 2 * 32 + j % 32] >> run / 2 * 4;
+        const int high = in[128 + part * 32 + j % 32] >> run * 2;
         const float scale =
             kvr_stored_half(in + 208) * (float)(int8_t)in[192 + j / 16];
         return scale * (float)(((low & 15) | (high & 3) << 4) - 32);

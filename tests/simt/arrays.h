@@ -109,7 +109,7 @@ void in_every_order(Launch launch, Output &...outputs)
 {
     std::vector<unsigned char> first, now;
 
-    for (simt_order_seed = 0; simt_order_seed < 4; simt_order_seed++) {
+    for (simt_order_seed = 0; simt_order_seed < 3; simt_order_seed++) {
         (outputs.clear(), ...);
         ck_assert_int_eq(launch(), cudaSuccess);
         now.clear();

@@ -250,15 +250,15 @@ START_TEST(heads_share_keys)
 {
     attend_all_ways({6, 2, 16, 16, 10, 21, 0, 0, 0});
     attend_all_ways({5, 1, 12, 20, 10, 21, 0, 0, 0});
-    for (uint32_t group = 1; group <= 11; group += 2)
+    for (uint32_t group : {2u, 3u, 5u, 8u, 9u})
         attend_all_ways({2 * group, 2, 8, 12, 70, 1, 0, 0, 0});
 }
 END_TEST
 
 START_TEST(a_chunk_of_a_prompt)
 {
-    for (uint32_t first : {1u, 62u, 63u, 64u, 127u, 128u, 129u, 200u})
-        attend_all_ways({2, 1, 8, 8, first, 5, 0, 0, 2});
+    for (uint32_t first : {1u, 63u, 123u, 124u, 128u})
+        attend_all_ways({1, 1, 8, 8, first, 5, 0, 0, 2});
 }
 END_TEST
 
@@ -273,19 +273,21 @@ END_TEST
 static const uint32_t spans[] = {1,  2,   3,   63,  64,  65,
                                  66, 127, 128, 129, 130, 131};
 
+/* Rows whose window begins or ends at every place of a tile. */
 START_TEST(window_at_every_edge)
 {
-    for (uint32_t span : spans) {
+    for (uint32_t span : {1u, 2u, 64u, 127u, 128u, 129u})
         attend_all_ways({1, 1, 4, 4, 0, 131, span, 0, 1});
+    for (uint32_t span : {2u, 65u, 131u}) {
         attend_all_ways({1, 1, 4, 4, 129, 3, span, 0, 1});
-        attend_all_ways({1, 1, 4, 4, 130, 66, span, 0, 0});
+        attend_all_ways({1, 1, 4, 4, 254, 4, span, 0, 0});
     }
 }
 END_TEST
 
 START_TEST(window_of_a_step)
 {
-    for (uint32_t first : {1u, 31u, 32u, 33u, 130u})
+    for (uint32_t first : {1u, 32u, 130u})
         for (uint32_t span : spans)
             attend_all_ways({2, 1, 4, 4, first, 1, span, 0, 1});
 }

@@ -12,6 +12,7 @@ struct fibre {
     void *top = nullptr;   /* stack pointer while it does not run */
     char *stack = nullptr; /* lowest address */
     std::size_t bytes = 0;
+    unsigned colour = 0;   /* bytes from its end to where it begins */
     bool borrowed = false; /* the stack is a thread's own */
     void *fake = nullptr;  /* the address sanitizer's */
 

@@ -30,6 +30,7 @@ enum wait { RUNNING, AT_BLOCK_BARRIER, AT_WARP_BARRIER, DONE };
 struct lane {
     simt::fibre fibre;
     uint3 index;
+    unsigned number; /* in the block */
     enum wait wait;
     int line;
     unsigned parity; /* of the warp's exchanges so far */
@@ -96,22 +97,18 @@ void simt_block_barrier(int line)
 
 unsigned simt_lane()
 {
-    const uint3 t = self->current->index;
-
-    return (t.x + blockDim.x * (t.y + blockDim.y * t.z)) % SIMT_WARP;
+    return self->current->number % SIMT_WARP;
 }
 
 const uint64_t *simt_exchange(unsigned mask, uint64_t value, int line)
 {
     lane *me = self->current;
-    const uint3 t = me->index;
-    const size_t linear = t.x + blockDim.x * (t.y + blockDim.y * t.z);
-    uint64_t *slots = self->warps[linear / SIMT_WARP].slots[me->parity];
+    uint64_t *slots = self->warps[me->number / SIMT_WARP].slots[me->parity];
 
     if (mask != 0xffffffffu)
         give_up("a partial warp mask, which is not emulated");
     me->parity ^= 1;
-    slots[linear % SIMT_WARP] = value;
+    slots[me->number % SIMT_WARP] = value;
     wait_for(AT_WARP_BARRIER, line);
     return slots;
 }
@@ -186,6 +183,7 @@ static void start_block(worker &w, dim3 block)
         l.index.x = (unsigned)(i % block.x);
         l.index.y = (unsigned)(i / block.x % block.y);
         l.index.z = (unsigned)(i / block.x / block.y);
+        l.number = (unsigned)i;
         l.wait = RUNNING;
         l.parity = 0;
         simt::start(l.fibre, fibre_main);
