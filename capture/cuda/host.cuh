@@ -56,11 +56,11 @@ struct kvr_device {
 };
 
 /* KVR_OK, or a message with the call, file and line. */
-#define KVR_CUDA(err, call)                                                    \
+#define KVR_CUDA(err, call) \
     kvr_cuda_check((err), (call), #call, __FILE__, __LINE__)
 enum kvr_status kvr_cuda_check(struct kvr_error *err, cudaError_t error,
                                const char *call, const char *file, int line);
-#define KVR_CUBLAS(err, call)                                                  \
+#define KVR_CUBLAS(err, call) \
     kvr_cublas_check((err), (call), #call, __FILE__, __LINE__)
 enum kvr_status kvr_cublas_check(struct kvr_error *err, cublasStatus_t error,
                                  const char *call, const char *file, int line);

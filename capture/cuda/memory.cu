@@ -140,9 +140,9 @@ enum kvr_status kvr_cuda_send_up(struct kvr_device *device, void *out,
         up->bytes = bytes;
     }
     memcpy(up->data, in, bytes);
-    status = KVR_CUDA(err, cudaMemcpyAsync(out, up->data, bytes,
-                                           cudaMemcpyHostToDevice,
-                                           device->compute));
+    status =
+        KVR_CUDA(err, cudaMemcpyAsync(out, up->data, bytes,
+                                      cudaMemcpyHostToDevice, device->compute));
     if (status != KVR_OK)
         return status;
     return KVR_CUDA(err, cudaEventRecord(up->done, device->compute));
@@ -189,10 +189,10 @@ enum kvr_status kvr_cuda_fetch(struct kvr_device *device, void *out,
     if ((status = KVR_CUDA(err, cudaMemcpyAsync(pinned, in, bytes,
                                                 cudaMemcpyDeviceToHost,
                                                 device->compute))) != KVR_OK ||
-        (status =
-             KVR_CUDA(err, cudaMemcpyAsync(pinned + bad_at, device->bad,
-                                           sizeof bad, cudaMemcpyDeviceToHost,
-                                           device->compute))) != KVR_OK ||
+        (status = KVR_CUDA(
+             err, cudaMemcpyAsync(pinned + bad_at, device->bad, sizeof bad,
+                                  cudaMemcpyDeviceToHost, device->compute))) !=
+            KVR_OK ||
         (status = KVR_CUDA(err, cudaStreamSynchronize(device->compute))) !=
             KVR_OK)
         return status;

@@ -49,9 +49,9 @@ static enum kvr_status embed(struct kvr_device *device, struct kvr_tensor *out,
                              const int32_t *ids, uint32_t n,
                              struct kvr_error *err)
 {
-    enum kvr_status status = kvr_cuda_grow(
-        device, &device->ids, device->options.max_rows * sizeof *ids, "ids",
-        err);
+    enum kvr_status status =
+        kvr_cuda_grow(device, &device->ids,
+                      device->options.max_rows * sizeof *ids, "ids", err);
 
     kvr_cuda_touch(device, out);
     if (status == KVR_OK)
@@ -84,8 +84,8 @@ static enum kvr_status add(struct kvr_device *device, struct kvr_tensor *x,
                            struct kvr_error *err)
 {
     kvr_cuda_touch(device, x);
-    return KVR_CUDA(err, kvr_cuda_add(floats(x), floats(y), n * x->cols,
-                                      device->compute));
+    return KVR_CUDA(
+        err, kvr_cuda_add(floats(x), floats(y), n * x->cols, device->compute));
 }
 
 static enum kvr_status rope(struct kvr_device *device, struct kvr_tensor *x,
@@ -129,11 +129,11 @@ static enum kvr_status value_out(struct kvr_device *device,
                                  uint32_t n_head, uint32_t n_kv_head,
                                  uint32_t n, struct kvr_error *err)
 {
-    return KVR_CUDA(
-        err, kvr_cuda_value_out(floats(out), floats(value), weight->data,
-                                weight->type, (uint32_t)weight->rows,
-                                (uint32_t)(value->cols / n_kv_head), n_head,
-                                n_kv_head, n, device->compute));
+    return KVR_CUDA(err,
+                    kvr_cuda_value_out(floats(out), floats(value), weight->data,
+                                       weight->type, (uint32_t)weight->rows,
+                                       (uint32_t)(value->cols / n_kv_head),
+                                       n_head, n_kv_head, n, device->compute));
 }
 
 extern "C" __attribute__((visibility("default"))) const struct kvr_backend *

@@ -32,9 +32,8 @@ enum kvr_status kvr_cuda_probe(char *device, struct kvr_error *err)
         KVR_CUDA(err, cudaGetDeviceProperties(&properties, 0)) != KVR_OK)
         return kvr_fail(err, KVR_ERR_UNSUPPORTED,
                         "the CUDA device does not answer: %s",
-                        cudaGetErrorString(error != cudaSuccess
-                                               ? error
-                                               : cudaGetLastError()));
+                        cudaGetErrorString(
+                            error != cudaSuccess ? error : cudaGetLastError()));
     if (properties.major < CAPABILITY)
         return kvr_fail(err, KVR_ERR_UNSUPPORTED,
                         "%.100s has compute capability %d.%d: expected %d.0 or "
@@ -115,17 +114,18 @@ static enum kvr_status make_streams(struct kvr_device *device,
     enum kvr_status status;
 
     if ((status = KVR_CUDA(err, cudaSetDevice(0))) != KVR_OK ||
-        (status = KVR_CUDA(err, cudaStreamCreateWithFlags(
-                                    &device->compute,
-                                    cudaStreamNonBlocking))) != KVR_OK ||
         (status = KVR_CUDA(
-             err, cudaStreamCreateWithFlags(&device->copy,
-                                            cudaStreamNonBlocking))) != KVR_OK)
+             err, cudaStreamCreateWithFlags(
+                      &device->compute, cudaStreamNonBlocking))) != KVR_OK ||
+        (status = KVR_CUDA(err, cudaStreamCreateWithFlags(
+                                    &device->copy, cudaStreamNonBlocking))) !=
+            KVR_OK)
         return status;
     for (int i = 0; i < KVR_CUDA_UPLOADS && status == KVR_OK; i++)
-        status = KVR_CUDA(err, cudaEventCreateWithFlags(&device->upload[i].done,
-                                                        cudaEventDisableTiming |
-                                                            cudaEventBlockingSync));
+        status =
+            KVR_CUDA(err, cudaEventCreateWithFlags(&device->upload[i].done,
+                                                   cudaEventDisableTiming |
+                                                       cudaEventBlockingSync));
     return status;
 }
 

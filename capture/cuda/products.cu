@@ -123,10 +123,10 @@ enum kvr_status kvr_cuda_log_prob_of(struct kvr_device *device, float *out,
         const uint32_t some = n - i < most ? n - i : most;
         status = product(device, logits, 0.0f, in, i, weight, some, err);
         if (status == KVR_OK)
-            status = KVR_CUDA(
-                err, kvr_cuda_log_prob(found + i, logits, softcap, ids + i,
-                                       (uint32_t)weight->rows, some,
-                                       device->compute));
+            status =
+                KVR_CUDA(err, kvr_cuda_log_prob(found + i, logits, softcap,
+                                                ids + i, (uint32_t)weight->rows,
+                                                some, device->compute));
     }
     if (status != KVR_OK)
         return status;

@@ -159,15 +159,14 @@ static enum kvr_status flush(struct kvr_cuda_reporter *r, struct kvr_error *err)
         std::unique_lock<std::mutex> hold(r->lock);
         r->changed.wait(hold, [r] { return r->n_flush - r->synced < N_FLUSH; });
     }
-    if ((status = KVR_CUDA(err, cudaEventRecord(
-                                    r->ready, r->device->compute))) != KVR_OK ||
+    if ((status = KVR_CUDA(
+             err, cudaEventRecord(r->ready, r->device->compute))) != KVR_OK ||
         (status = KVR_CUDA(err, cudaStreamWaitEvent(copy, r->ready, 0))) !=
             KVR_OK ||
         (status = copy_stretch(r, err)) != KVR_OK ||
-        (status = KVR_CUDA(err, cudaMemcpyAsync(&r->bad[k], r->device->bad,
-                                                sizeof *r->bad,
-                                                cudaMemcpyDeviceToHost,
-                                                copy))) != KVR_OK ||
+        (status = KVR_CUDA(
+             err, cudaMemcpyAsync(&r->bad[k], r->device->bad, sizeof *r->bad,
+                                  cudaMemcpyDeviceToHost, copy))) != KVR_OK ||
         (status = KVR_CUDA(err, cudaEventRecord(r->done[k], copy))) != KVR_OK)
         return status;
     const std::lock_guard<std::mutex> hold(r->lock);
@@ -230,8 +229,8 @@ enum kvr_status kvr_cuda_reporter_place(void **out, struct kvr_cuda_reporter *r,
         if ((status = flush(r, err)) != KVR_OK)
             return status;
         hold.lock();
-        r->changed.wait(
-            hold, [&] { return fits() || r->failure.status != KVR_OK; });
+        r->changed.wait(hold,
+                        [&] { return fits() || r->failure.status != KVR_OK; });
     }
     status = state(r, err);
     r->head = from + size;
@@ -250,8 +249,7 @@ static struct item *new_item(struct kvr_cuda_reporter *r,
         if ((*status = flush(r, err)) != KVR_OK)
             return nullptr;
         hold.lock();
-        r->changed.wait(hold,
-                        [r] { return r->added - r->finished < N_ITEMS; });
+        r->changed.wait(hold, [r] { return r->added - r->finished < N_ITEMS; });
     }
     *status = state(r, err);
     if (*status != KVR_OK)
@@ -306,14 +304,12 @@ enum kvr_status kvr_cuda_send(struct kvr_device *device,
     for (int i = 0; i < KVR_SEND_MAX && status == KVR_OK; i++)
         if (what->tensors[i] != nullptr)
             status = KVR_CUDA(
-                err, cudaMemcpyAsync(static_cast<char *>(place) + offset[i],
-                                     what->tensors[i]->data,
-                                     what->n * what->tensors[i]->cols *
-                                         sizeof(float),
-                                     cudaMemcpyDeviceToDevice,
-                                     device->compute));
-    struct item *item =
-        status == KVR_OK ? new_item(r, &status, err) : nullptr;
+                err, cudaMemcpyAsync(
+                         static_cast<char *>(place) + offset[i],
+                         what->tensors[i]->data,
+                         what->n * what->tensors[i]->cols * sizeof(float),
+                         cudaMemcpyDeviceToDevice, device->compute));
+    struct item *item = status == KVR_OK ? new_item(r, &status, err) : nullptr;
     if (item == nullptr)
         return status;
     item->kind = item::SENT;

@@ -45,9 +45,8 @@ static enum kvr_status launch(struct kvr_device *device,
                               struct kvr_error *err)
 {
     const size_t floats = kvr_cuda_attention_scratch(call);
-    const enum kvr_status status =
-        kvr_cuda_grow(device, &device->attention, floats * sizeof(float),
-                      "attention", err);
+    const enum kvr_status status = kvr_cuda_grow(
+        device, &device->attention, floats * sizeof(float), "attention", err);
 
     if (status != KVR_OK)
         return status;
@@ -126,9 +125,7 @@ enum kvr_status kvr_cuda_attend(struct kvr_device *device,
     }
     const size_t one = rows_bytes(a, type, stride_of(a->first + a->n), 1);
     const size_t fit = kvr_cuda_reporter_share(device->reporter) / one;
-    const uint32_t most = fit == 0     ? 1
-                          : fit < a->n ? (uint32_t)fit
-                                       : a->n;
+    const uint32_t most = fit == 0 ? 1 : fit < a->n ? (uint32_t)fit : a->n;
     for (uint32_t row = 0; row < a->n && status == KVR_OK; row += most)
         status = attend_part(device, a, row,
                              a->n - row < most ? a->n - row : most, type, err);

@@ -87,10 +87,10 @@ cublasStatus_t cublasGemmEx(cublasHandle_t handle, cublasOperation_t op_a,
         type_c != CUDA_R_32F || compute != CUBLAS_COMPUTE_32F ||
         algorithm != CUBLAS_GEMM_DEFAULT)
         return CUBLAS_STATUS_INVALID_VALUE;
-    const std::vector<float> left = widened(
-        a, type_a, (size_t)lda * (size_t)(op_a == CUBLAS_OP_T ? m : k));
-    const std::vector<float> right = widened(
-        b, type_b, (size_t)ldb * (size_t)(op_b == CUBLAS_OP_T ? k : n));
+    const std::vector<float> left =
+        widened(a, type_a, (size_t)lda * (size_t)(op_a == CUBLAS_OP_T ? m : k));
+    const std::vector<float> right =
+        widened(b, type_b, (size_t)ldb * (size_t)(op_b == CUBLAS_OP_T ? k : n));
     return cublasSgemm(handle, op_a, op_b, m, n, k,
                        static_cast<const float *>(alpha), left.data(), lda,
                        right.data(), ldb, static_cast<const float *>(beta),

@@ -27,7 +27,8 @@ struct CUevent_st {
     uint64_t after;      /* copies of that stream before it */
 };
 
-namespace {
+namespace
+{
 std::mutex hold; /* of all below */
 std::map<const char *, size_t> device_memory, host_memory;
 size_t used;
@@ -103,9 +104,9 @@ void run_late(cudaStream_t stream, uint64_t end)
 
 bool simt_fails(enum simt_call kind)
 {
-    static const char *const names[SIMT_N_CALL] = {
-        "any",   "alloc",  "host",   "copy", "sync",
-        "event", "stream", "launch", "blas"};
+    static const char *const names[SIMT_N_CALL] = {"any",    "alloc",  "host",
+                                                   "copy",   "sync",   "event",
+                                                   "stream", "launch", "blas"};
     static std::mutex own;
     static uint64_t count, fails_at;
     static int wanted = -2; /* kind; -1: none; -2: not read yet */
@@ -119,8 +120,7 @@ bool simt_fails(enum simt_call kind)
             if (std::strlen(names[i]) == (size_t)(colon - text) &&
                 std::strncmp(names[i], text, (size_t)(colon - text)) == 0)
                 wanted = i;
-        fails_at =
-            colon != nullptr ? std::strtoull(colon + 1, nullptr, 10) : 0;
+        fails_at = colon != nullptr ? std::strtoull(colon + 1, nullptr, 10) : 0;
     }
     if (wanted != SIMT_ANY && wanted != (int)kind)
         return false;
