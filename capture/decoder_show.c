@@ -10,11 +10,10 @@ enum kvr_status kvr_decoder_show_to(struct kvr_decoder *d,
                                     const struct kvr_observer *o,
                                     struct kvr_error *err)
 {
-    enum kvr_status status = KVR_OK;
-
-    if (o != d->observer)
-        status = kvr_decoder_drain(d, err);
-    d->observer = o;
+    if (o == d->observer)
+        return KVR_OK;
+    const enum kvr_status status = kvr_decoder_drain(d, err);
+    d->observer = o; /* nobody reads it now */
     return status;
 }
 

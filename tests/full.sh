@@ -5,7 +5,7 @@
 # the script, but only after the other parts have run.
 #
 # usage: full.sh [JOBS [PART ..]]; parts: memcheck cppcheck tidy fuzz kills
-# mutants nvcc
+# mutants nvcc emulated
 # SPDX-License-Identifier: GPL-3.0-or-later
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -115,7 +115,20 @@ nvcc_part() {
     say "nvcc: every kernel compiles"
 }
 
-for part in ${*:-memcheck cppcheck tidy fuzz kills mutants nvcc}; do
+# All of the golden texts of the real model on the emulated device, every way.
+emulated_part() {
+    have g++ || return 0
+    if [ -z "${KVREPLAY_MODEL:-}" ]; then
+        say "skipped: no model"
+        return 0
+    fi
+    configure_build build-emulated -DKVR_CUDA=OFF || return 1
+    KVR_TEST_BACKEND=cuda \
+        KVREPLAY_CUDA_MODULE=$PWD/build-emulated/tests/kvr_cuda_emulated.so \
+        build-emulated/tests/check_decoder_smollm2 >&2
+}
+
+for part in ${*:-memcheck cppcheck tidy fuzz kills mutants nvcc emulated}; do
     say "$part"
     "${part}_part" || failed+=("$part")
 done
