@@ -135,7 +135,7 @@ static enum kvr_status make_blas(struct kvr_device *device,
 {
     const cublasMath_t math =
         device->type == KVR_CUDA_F32
-            ? CUBLAS_PEDANTIC_MATH
+            ? CUBLAS_DEFAULT_MATH
             : static_cast<cublasMath_t>(
                   CUBLAS_DEFAULT_MATH |
                   CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION);

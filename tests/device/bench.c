@@ -150,37 +150,49 @@ static void make_model(struct bench *b, const struct shape *s)
     b->made = true;
 }
 
-/* The back end in use, and what its weights are filled from. */
+/* The back end in use, and what its weights are filled from: random numbers
+ * for matrices, ones for vectors. */
 static const struct kvr_backend *real;
-static uint16_t *noise;
-static uint64_t n_noise;
+static struct block {
+    uint16_t *values;
+    uint64_t n;
+} noise, ones;
 
+/* +-2^-6 .. 2^-5, of the size that trained weights have; or 1. */
+static enum kvr_status fill(struct block *block, uint64_t n, bool random,
+                            struct kvr_error *err)
+{
+    uint64_t state = 0x9e3779b97f4a7c15u;
+
+    if (n <= block->n)
+        return KVR_OK;
+    free(block->values);
+    block->values = kvr_calloc((size_t)n, sizeof *block->values);
+    block->n = block->values != NULL ? n : 0;
+    if (block->values == NULL)
+        return kvr_no_memory(err, "random weights", (size_t)n * 2);
+    for (uint64_t i = 0; i < n; i++) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        block->values[i] =
+            random ? (uint16_t)(0x3c80 | (state >> 40 & 0x807f)) : BF16_ONE;
+    }
+    return KVR_OK;
+}
+
+/* CUDA's `weight` has copied what it was given when it returns. */
 static enum kvr_status filled_weight(struct kvr_tensor **out,
                                      struct kvr_device *device,
                                      const struct kvr_weight *weight,
                                      struct kvr_error *err)
 {
     struct kvr_weight filled = *weight;
-    const uint64_t n = weight->rows * weight->cols;
-    static uint64_t state = 0x9e3779b97f4a7c15u;
+    struct block *block = weight->rows == 1 ? &ones : &noise;
+    const enum kvr_status status =
+        fill(block, weight->rows * weight->cols, block == &noise, err);
 
-    if (weight->block_bytes != sizeof *noise)
-        return real->weight(out, device, weight, err);
-    if (n > n_noise) {
-        free(noise);
-        noise = kvr_calloc((size_t)n, sizeof *noise);
-        n_noise = noise != NULL ? n : 0;
-        if (noise == NULL)
-            return kvr_no_memory(err, "random weights", (size_t)n * 2);
-    }
-    /* +-2^-6 .. 2^-5, of the size that trained ones have */
-    for (uint64_t i = 0; i < n; i++) {
-        state = state * 6364136223846793005u + 1442695040888963407u;
-        noise[i] = weight->rows == 1
-                       ? BF16_ONE
-                       : (uint16_t)(0x3c80 | (state >> 40 & 0x807f));
-    }
-    filled.data = (const uint8_t *)noise; /* CUDA copies within the call */
+    if (status != KVR_OK)
+        return status;
+    filled.data = (const uint8_t *)block->values;
     return real->weight(out, device, &filled, err);
 }
 
@@ -385,6 +397,7 @@ int main(int argc, char **argv)
     else
         make_model(&b, shape);
     measure(&b);
-    free(noise);
+    free(noise.values);
+    free(ones.values);
     return b.failed > 0 ? 1 : 0;
 }

@@ -112,18 +112,24 @@ bench() {
         return 0
     fi
     say "measuring: $name"
+    local code=0
     timeout "$(left)" $build/tests/kvr_device_bench "$work" "$@" \
-        >"$work/figures" || [ $? -eq 1 ] || line "$name: the run" false
+        >"$work/figures" || code=$?
     sed "s/^{/{\"model\": \"$name\", /" "$work/figures"
     ! grep -q '"pass": false' "$work/figures" || failed=1
-    rm -f "$work/figures"
+    case $code in
+    0 | 1) ;;
+    124) line "$name" null "no time left for all figures" ;;
+    *) line "$name: the run" false "exit $code" ;;
+    esac
+    rm -f "$work"/*
 }
 bench "llama 7B, random" 7b 2048 128
-bench "llama 7B, random, bf16" 7b 2048 128 bf16
 if [ -n "$model" ]; then
     bench SmolLM2-135M tiny 2048 128 auto "$model"
 else
     line "SmolLM2-135M" null "no model was carried"
 fi
+bench "llama 7B, random, bf16" 7b 2048 128 bf16
 say "done"
 exit $failed

@@ -19,7 +19,6 @@ enum cublasOperation_t { CUBLAS_OP_N, CUBLAS_OP_T };
 
 enum cublasMath_t {
     CUBLAS_DEFAULT_MATH = 0,
-    CUBLAS_PEDANTIC_MATH = 2,
     CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION = 16,
 };
 
