@@ -13,7 +13,8 @@ expect() {
     local code=0
     cmake -S "$source" -B "$work/$3" -DKVR_TESTS=OFF "-DKVR_CUDA=$3" \
         >"$work/said" 2>&1 || code=1
-    if [ $code -ne "$1" ] || ! tr -s ' \n' ' ' <"$work/said" | grep -q "$2"; then
+    if [ $code -ne "$1" ] ||
+        ! tr -s ' \n' ' ' <"$work/said" | grep -q "$2"; then
         cat "$work/said" >&2
         echo "KVR_CUDA=$3: exit $code, expected $1 with '$2'" >&2
         exit 1
