@@ -176,9 +176,9 @@ try() {
     rm -rf "$folder"
 }
 
-prepare
 add_listed
 add_barriers
+prepare
 running=0
 for folder in "$work"/[0-9]*; do
     try "$folder" >>"$work/survivors" &
