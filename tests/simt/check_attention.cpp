@@ -258,7 +258,7 @@ END_TEST
 START_TEST(a_chunk_of_a_prompt)
 {
     for (uint32_t first : {1u, 63u, 123u, 124u, 128u})
-        attend_all_ways({1, 1, 8, 8, first, 5, 0, 0, 2});
+        attend_all_ways({1, 1, 8, 8, first, 9, 0, 0, 2});
 }
 END_TEST
 
