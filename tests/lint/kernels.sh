@@ -4,18 +4,21 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 . "$(dirname "$0")/lint.sh" "$1"
 
+# grep fails where it finds nothing, which is what is hoped for here
+seek() { grep "$@" || true; }
+
 {
     # shellcheck disable=SC2046
-    grep -nHE '^[[:space:]]*#[[:space:]]*(if|elif|else)' \
+    seek -nHE '^[[:space:]]*#[[:space:]]*(if|elif|else)' \
         $(sources .cu .cuh | grep -v '/launch\.cuh$') |
-        grep -v '#ifndef KVR_[A-Z_]*_CUH' | sed 's/$/ : only in launch.cuh/'
+        seek -v '#ifndef KVR_[A-Z_]*_CUH' | sed 's/$/ : only in launch.cuh/'
     # shellcheck disable=SC2046
-    grep -nHE '<<<' $(sources .cu .cuh | grep -v '/launch\.cuh$') |
+    seek -nHE '<<<' $(sources .cu .cuh | grep -v '/launch\.cuh$') |
         sed 's/$/ : only in launch.cuh/'
     # shellcheck disable=SC2046
-    grep -nHE '__shared__' $(sources .cu .cuh | grep -v '/device\.cuh$') |
+    seek -nHE '__shared__' $(sources .cu .cuh | grep -v '/device\.cuh$') |
         sed 's/$/ : only in device.cuh/'
     # shellcheck disable=SC2046
-    grep -nHE '\<__(exp|log|sin|cos|tan|pow|fdivide|frcp|fsqrt)[a-z0-9]*\(' \
+    seek -nHE '\<__(exp|log|sin|cos|tan|pow|fdivide|frcp|fsqrt)[a-z0-9]*\(' \
         $(sources .cu .cuh) | sed 's/$/ : not exact enough/'
 } | verdict "kernels: as nvcc and the emulation both read them"

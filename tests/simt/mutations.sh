@@ -60,7 +60,8 @@ link() { # CHECK FOLDER
         fi
     done
     "$cxx" "${flags[@]}" "$work/good/check_$check.o" "${objects[@]}" \
-        "$work/good/simt.o" "$work/good/fibre.o" "${archives[@]}" \
+        "$work/good/simt.o" "$work/good/fibre.o" \
+        "$work/good/runtime.o" "${archives[@]}" \
         -o "$folder/check"
 }
 
@@ -77,7 +78,7 @@ copy_kernels() {
 prepare() {
     local check
     copy_kernels "$work/good"
-    for source in simt fibre; do
+    for source in simt fibre runtime; do
         "$cxx" "${flags[@]}" -O2 -c "$here/$source.cpp" \
             -o "$work/good/$source.o"
     done
