@@ -82,14 +82,12 @@ enum kvr_status kvr_cuda_reporter_new(struct kvr_cuda_reporter **out,
     if (r == nullptr)
         return kvr_fail(err, KVR_ERR_MEMORY, "no memory for the reporter");
     r->device = device;
-    if ((status = make_ring(r, kvr_cuda_staging(&device->options), err)) !=
-            KVR_OK ||
-        (status = kvr_cuda_pinned(&bad, N_FLUSH * sizeof *r->bad, "flags",
-                                  err)) != KVR_OK ||
-        (status = KVR_CUDA(err, cudaEventCreateWithFlags(&r->ready, flags))) !=
-            KVR_OK)
-        return status;
+    status = make_ring(r, kvr_cuda_staging(&device->options), err);
+    if (status == KVR_OK)
+        status = kvr_cuda_pinned(&bad, N_FLUSH * sizeof *r->bad, "flags", err);
     r->bad = static_cast<kvr_cuda_bad *>(bad);
+    if (status == KVR_OK)
+        status = KVR_CUDA(err, cudaEventCreateWithFlags(&r->ready, flags));
     for (int i = 0; i < N_FLUSH && status == KVR_OK; i++)
         status = KVR_CUDA(err, cudaEventCreateWithFlags(&r->done[i], flags));
     return status != KVR_OK ? status : start(r, err);
