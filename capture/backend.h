@@ -6,7 +6,15 @@
  * A tensor is a matrix [rows, cols] of f32, or a weight in a stored type of
  * quant.h. Activations hold one token per row. Every call works on the first
  * `n` rows, n >= 1. A device is used from one thread at a time; calls may run
- * asynchronously, but `read` and the row hook see everything asked before.
+ * asynchronously, but `read` and every callback see everything asked before.
+ *
+ * A back end reports at once, inside the call, or later: then it has the hooks
+ * send, defer and drain, and its callbacks come from threads of its own while
+ * the caller goes on. Rows come first, then what was sent, in the order asked;
+ * what was deferred comes after all that was asked before it and before
+ * anything asked after it. At most one callback runs at a time, but that rows
+ * of different heads or layers may be reported at once. A callback's failure
+ * ends the reporting and is the answer of the next call that reports.
  * Failures: KVR_ERR_MEMORY, KVR_ERR_INPUT (not finite), KVR_ERR_INTERNAL.
  * SPDX-License-Identifier: GPL-3.0-or-later */
 #ifndef BACKEND_H
@@ -23,21 +31,50 @@ extern "C" {
 #endif
 
 /* Changes with every change of the structs here; checked first. */
-enum { KVR_BACKEND_ABI = 2 };
+enum { KVR_BACKEND_ABI = 3 };
 
 struct kvr_device;
 struct kvr_tensor;
+
+/* What products are computed from; sums are always f32. */
+enum kvr_compute {
+    KVR_COMPUTE_AUTO, /* f32 where that fits, else the half type stored */
+    KVR_COMPUTE_F32,  /* true f32: no TF32 */
+    KVR_COMPUTE_F16,
+    KVR_COMPUTE_BF16,
+};
+
+/* Rows as they are wanted; a back end may report floats all the same. */
+enum kvr_row_type { KVR_ROWS_F32, KVR_ROWS_F16 };
 
 struct kvr_device_options {
     uint32_t threads;  /* of the host; 0: processors */
     uint32_t max_rows; /* most rows of one call */
     uint32_t max_keys; /* most tokens a cache will hold */
+    enum kvr_compute compute;
+    enum kvr_row_type rows;
+    /* What will be asked for, so that what does not fit is known before. */
+    uint64_t n_weight;     /* values of all weights */
+    uint64_t buffer_bytes; /* of all buffers */
+    uint32_t heads;        /* of one attention call */
+    bool bf16;             /* weights are stored as bf16, most of them */
+};
+
+enum { KVR_COMPUTE_TEXT = 128, KVR_DEVICE_NAME = 128 };
+
+/* How a back end will compute: the choice made, in words for the trace, and
+ * bytes of the device's own memory (0: it has none). */
+struct kvr_compute_plan {
+    enum kvr_compute compute;
+    char text[KVR_COMPUTE_TEXT];
+    uint64_t device_bytes;
 };
 
 /* A weight as it lies in the model file: `rows` rows of `cols` values of
- * stored type `type`. `data` stays valid until the device is closed. */
+ * stored type `type`, `block` values in `block_bytes` bytes. `data` stays
+ * valid until the device is closed. */
 struct kvr_weight {
-    uint32_t type;
+    uint32_t type, block, block_bytes;
     uint64_t rows, cols;
     const uint8_t *data;
 };
@@ -64,10 +101,13 @@ struct kvr_norm {
 
 /* Attention rows first..first+n-1 of query head `head`, on the host:
  * rows[r * stride + key] for keys 0..first+r, zero outside the mask, summing
- * to mass[r] (about 1). lse[r]: natural log of the sum of exp(logit). */
+ * to mass[r] (about 1). Either `rows` or `halves` (f16, rounded once from f32)
+ * is there; neither they nor mass need be where only lse was wanted. lse[r]:
+ * natural log of the sum of exp(logit). */
 struct kvr_rows {
     uint32_t layer, head, first, n;
     const float *rows;
+    const uint16_t *halves;
     size_t stride;
     const float *lse, *mass; /* [n] */
 };
@@ -88,13 +128,40 @@ struct kvr_attention {
     float softcap;      /* then c * tanh(logit / c); 0: none */
     uint32_t span;      /* keys that a row sees, its own included; 0: all */
     kvr_rows_fn report; /* NULL: nobody wants the rows */
+    bool lse_only;      /* of the report only lse is used */
     void *ud;
 };
+
+/* Called with what was sent: the first n rows of each tensor, NULL for a NULL
+ * tensor. Pointers end with the call. */
+typedef enum kvr_status (*kvr_sent_fn)(void *ud, uint32_t layer, uint32_t first,
+                                       uint32_t n, const float *const *values,
+                                       struct kvr_error *err);
+
+enum { KVR_SEND_MAX = 4 };
+
+struct kvr_send {
+    const struct kvr_tensor *tensors[KVR_SEND_MAX];
+    uint32_t layer, first, n;
+    kvr_sent_fn sent;
+    void *ud;
+};
+
+typedef enum kvr_status (*kvr_deferred_fn)(void *ud, uint32_t first, uint32_t n,
+                                           struct kvr_error *err);
 
 struct kvr_backend {
     uint32_t abi; /* KVR_BACKEND_ABI */
     const char *name;
 
+    /* Optional. KVR_ERR_UNSUPPORTED: it cannot work on this machine, and why.
+     * device: its name, KVR_DEVICE_NAME bytes. */
+    enum kvr_status (*probe)(char *device, struct kvr_error *err);
+    /* What open would do with these options. KVR_ERR_UNSUPPORTED: it does not
+     * compute like that; KVR_ERR_LIMIT: not enough memory of its own. */
+    enum kvr_status (*plan)(struct kvr_compute_plan *out,
+                            const struct kvr_device_options *options,
+                            struct kvr_error *err);
     enum kvr_status (*open)(struct kvr_device **out,
                             const struct kvr_device_options *options,
                             struct kvr_error *err);
@@ -164,8 +231,10 @@ struct kvr_backend {
     /* Optional: NULL where the back end lacks them. */
 
     /* out[h * n + i] = L1 norm of W_h v: v the value of row i for query head
-     * h's KV head, W_h that head's columns of the output matrix. */
-    enum kvr_status (*value_out)(struct kvr_device *device, float *out,
+     * h's KV head, W_h that head's columns of the output matrix. out is a
+     * buffer of at least n rows of n_head columns, filled from its start. */
+    enum kvr_status (*value_out)(struct kvr_device *device,
+                                 struct kvr_tensor *out,
                                  const struct kvr_tensor *value,
                                  const struct kvr_tensor *weight,
                                  uint32_t n_head, uint32_t n_kv_head,
@@ -177,6 +246,18 @@ struct kvr_backend {
                                 const struct kvr_tensor *weight, float softcap,
                                 const int32_t *targets, uint32_t n,
                                 struct kvr_error *err);
+
+    /* All three or none: none where reports are made inside the calls. */
+
+    /* What the tensors hold now, later, in order. */
+    enum kvr_status (*send)(struct kvr_device *device,
+                            const struct kvr_send *what, struct kvr_error *err);
+    /* fn(ud, first, n), later, in order. */
+    enum kvr_status (*defer)(struct kvr_device *device, kvr_deferred_fn fn,
+                             void *ud, uint32_t first, uint32_t n,
+                             struct kvr_error *err);
+    /* Returns when all that was asked before has been reported. */
+    enum kvr_status (*drain)(struct kvr_device *device, struct kvr_error *err);
 };
 
 enum kvr_backend_choice {
@@ -185,12 +266,25 @@ enum kvr_backend_choice {
     KVR_BACKEND_CUDA,
 };
 
-/* The back end to use; *why (static storage) says in a few words why it was
- * taken. KVR_ERR_UNSUPPORTED: it was named and is not there. */
-enum kvr_status kvr_backend_choose(const struct kvr_backend **out,
-                                   const char **why,
+enum { KVR_BACKEND_WHY = KVR_ERROR_SIZE + 32 };
+
+/* The back end to use; `why` (KVR_BACKEND_WHY bytes) says in a few words why
+ * it was taken. KVR_ERR_UNSUPPORTED: it was named and cannot be had. A module
+ * that was loaded stays. */
+enum kvr_status kvr_backend_choose(const struct kvr_backend **out, char *why,
                                    enum kvr_backend_choice choice,
                                    struct kvr_error *err) KVR_MUST_CHECK;
+
+/* backend_module.c: the back end of the CUDA module. It is the file that
+ * KVREPLAY_CUDA_MODULE names, or kvr_cuda.so beside the program or in
+ * ../lib/kvreplay. KVR_ERR_UNSUPPORTED: none, or it does not fit. */
+enum kvr_status kvr_backend_load(const struct kvr_backend **out,
+                                 struct kvr_error *err) KVR_MUST_CHECK;
+
+/* The one symbol that a module exports, of this type. The table's `abi` is
+ * read before anything else. */
+#define KVR_BACKEND_SYMBOL "kvr_backend_module"
+typedef const struct kvr_backend *(*kvr_backend_module_fn)(void);
 
 extern const struct kvr_backend kvr_backend_cpu;
 

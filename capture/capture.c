@@ -177,7 +177,7 @@ static void fill_shape(struct kvr_capture *c)
         .model_hash = c->model.hash,
         .quantisation = c->model.quantisation,
         .backend = c->backend->name,
-        .compute = "f32, weights expanded to f32",
+        .compute = c->compute.text,
         .bos = c->bos,
     };
 }
@@ -211,20 +211,46 @@ static uint64_t writer_bytes(const struct kvr_capture *c)
                        (3 * plan->stored_heads + 3 * plan->stored_kv_heads);
 }
 
-static void fill_plan(struct kvr_capture *c, const char *why)
+struct kvr_decoder_options kvr_capture_decoder(const struct kvr_capture *c)
 {
-    const struct kvr_decoder_options decoder = {
+    /* f16 rows are rounded once, wherever; with fewer bits than that they are
+     * rounded from f32 in one step, on the host */
+    const bool halves =
+        c->options.dtype == KVR_F16 && c->options.round_bits == 0;
+
+    return (struct kvr_decoder_options){
         .max_tokens = c->plan.n_token_max,
         .max_rows = c->prompt_chunk,
-        .threads = kvr_parallel_workers(UINT32_MAX, c->options.threads),
+        .threads = c->options.threads,
+        .compute = c->compute.compute,
+        .rows = halves ? KVR_ROWS_F16 : KVR_ROWS_F32,
     };
+}
+
+static enum kvr_status plan_compute(struct kvr_capture *c,
+                                    struct kvr_error *err)
+{
+    c->compute.compute = (enum kvr_compute)c->options.compute;
+    const struct kvr_decoder_options decoder = kvr_capture_decoder(c);
+    const struct kvr_device_options device =
+        kvr_decoder_device(&c->model, &decoder);
+
+    return c->backend->plan(&c->compute, &device, err);
+}
+
+static void fill_plan(struct kvr_capture *c)
+{
+    struct kvr_decoder_options decoder = kvr_capture_decoder(c);
+    decoder.threads = kvr_parallel_workers(UINT32_MAX, c->options.threads);
     struct kvr_capture_plan *plan = &c->plan;
 
     plan->model_name = c->model.name;
     plan->architecture = kvr_family_name(c->model.family);
     plan->quantisation = c->model.quantisation;
     plan->backend = c->backend->name;
-    plan->backend_why = why;
+    plan->backend_why = c->backend_why;
+    plan->compute = c->compute.text;
+    plan->device_bytes = c->compute.device_bytes;
     plan->bos = c->bos;
     plan->n_layer = c->model.config.n_layer;
     plan->n_head = c->model.config.n_head;
@@ -338,7 +364,6 @@ enum kvr_status kvr_capture_new(struct kvr_capture **out,
                                 struct kvr_error *err)
 {
     struct kvr_capture *c = kvr_calloc(1, sizeof *c);
-    const char *why = "";
     enum kvr_status status;
 
     *out = NULL;
@@ -346,7 +371,7 @@ enum kvr_status kvr_capture_new(struct kvr_capture **out,
         return kvr_no_memory(err, "a capture", sizeof *c);
     c->options = *options;
     if ((status = check_options(options, err)) != KVR_OK ||
-        (status = kvr_backend_choose(&c->backend, &why,
+        (status = kvr_backend_choose(&c->backend, c->backend_why,
                                      (enum kvr_backend_choice)options->backend,
                                      err)) != KVR_OK ||
         (status = open_model(c, err)) != KVR_OK ||
@@ -360,8 +385,12 @@ enum kvr_status kvr_capture_new(struct kvr_capture **out,
         options->prompt_chunk > 0 ? options->prompt_chunk : DEFAULT_CHUNK;
     if (c->prompt_chunk > c->plan.n_token_max)
         c->prompt_chunk = c->plan.n_token_max;
+    if ((status = plan_compute(c, err)) != KVR_OK) {
+        kvr_capture_free(c);
+        return status;
+    }
     fill_shape(c);
-    fill_plan(c, why);
+    fill_plan(c);
     *out = c;
     return KVR_OK;
 }

@@ -16,6 +16,8 @@ struct kvr_capture {
     struct kvr_model model;
     struct kvr_tokenizer *tokenizer; /* NULL: the model has none */
     const struct kvr_backend *backend;
+    char backend_why[KVR_BACKEND_WHY];
+    struct kvr_compute_plan compute;
     struct kvr_ids tokens; /* given, then generated */
     uint32_t first_text;   /* index of the first token after an added BOS */
     uint32_t prompt_chunk;
@@ -34,12 +36,15 @@ struct kvr_capture {
 enum kvr_status kvr_capture_read_prompt(struct kvr_capture *capture,
                                         struct kvr_error *err) KVR_MUST_CHECK;
 
+/* How its decoder is made. */
+struct kvr_decoder_options
+kvr_capture_decoder(const struct kvr_capture *capture);
+
 /* Rows, norms and tokens on their way to the writer (record.c). */
 struct kvr_recorder {
     struct kvr_capture *capture;
     struct kvr_writer *writer;
-    uint32_t first, n; /* tokens of the feed in progress */
-    float *lse, *mass; /* [stored_heads][prompt_chunk] of this layer */
+    float *lse, *mass; /* [stored_layers][stored_heads][prompt_chunk] */
     float *gathered;   /* [stored_heads][prompt_chunk] */
     float *vectors;    /* [prompt_chunk][stored_heads * widest head] */
     float *log_prob;   /* [n_token_max]; NaN where not known */
@@ -50,14 +55,13 @@ struct kvr_recorder {
 enum kvr_status kvr_recorder_init(struct kvr_recorder *recorder,
                                   struct kvr_capture *capture,
                                   struct kvr_error *err) KVR_MUST_CHECK;
-/* Before and after feeding tokens first..first+n-1. */
-void kvr_recorder_begin(struct kvr_recorder *recorder, uint32_t first,
-                        uint32_t n);
 /* Logits [n_vocab] after token `index`, where they are stored. */
 enum kvr_status kvr_recorder_logits(struct kvr_recorder *recorder,
                                     uint32_t index, const float *logits,
                                     struct kvr_error *err) KVR_MUST_CHECK;
-enum kvr_status kvr_recorder_commit(struct kvr_recorder *recorder,
+/* A kvr_deferred_fn: the tokens of a feed, all else of which was taken; ud is
+ * the recorder. */
+enum kvr_status kvr_recorder_commit(void *ud, uint32_t first, uint32_t n,
                                     struct kvr_error *err) KVR_MUST_CHECK;
 /* The finished trace. */
 enum kvr_status kvr_recorder_finish(struct kvr_recorder *recorder,

@@ -68,6 +68,22 @@ static enum kvr_status grow_scratch(struct kvr_device *device, size_t floats,
     return KVR_OK;
 }
 
+static enum kvr_status cpu_plan(struct kvr_compute_plan *out,
+                                const struct kvr_device_options *options,
+                                struct kvr_error *err)
+{
+    if (options->compute != KVR_COMPUTE_AUTO &&
+        options->compute != KVR_COMPUTE_F32)
+        return kvr_fail(err, KVR_ERR_UNSUPPORTED,
+                        "--compute %s: the cpu back end computes in f32",
+                        options->compute == KVR_COMPUTE_F16 ? "f16" : "bf16");
+    *out = (struct kvr_compute_plan){
+        .compute = KVR_COMPUTE_F32,
+        .text = "f32, weights expanded to f32",
+    };
+    return KVR_OK;
+}
+
 static enum kvr_status cpu_open(struct kvr_device **out,
                                 const struct kvr_device_options *options,
                                 struct kvr_error *err)
@@ -329,6 +345,7 @@ static enum kvr_status cpu_activate(struct kvr_device *device,
 const struct kvr_backend kvr_backend_cpu = {
     .abi = KVR_BACKEND_ABI,
     .name = "cpu",
+    .plan = cpu_plan,
     .open = cpu_open,
     .close = cpu_close,
     .weight = cpu_weight,

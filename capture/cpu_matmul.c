@@ -302,7 +302,8 @@ static enum kvr_status size_few(uint32_t item, uint32_t worker, void *ud,
     return KVR_OK;
 }
 
-enum kvr_status kvr_cpu_value_out(struct kvr_device *device, float *out,
+enum kvr_status kvr_cpu_value_out(struct kvr_device *device,
+                                  struct kvr_tensor *out,
                                   const struct kvr_tensor *value,
                                   const struct kvr_tensor *weight,
                                   uint32_t n_head, uint32_t n_kv_head,
@@ -331,7 +332,7 @@ enum kvr_status kvr_cpu_value_out(struct kvr_device *device, float *out,
         double sum = 0;
         for (uint32_t p = 0; p < n_panels; p++)
             sum += s.part[p * cells + i];
-        out[i] = (float)sum;
+        out->f32[i] = (float)sum;
     }
     free(s.part);
     return status;

@@ -3,6 +3,7 @@
 #include "decoder_private.h"
 
 #include "kvr_memory.h"
+#include "quant.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -32,8 +33,8 @@ uint64_t kvr_decoder_bytes(const struct kvr_model *model,
         3ull * c->hidden + kvr_dim_size(c, KVR_DIM_QUERY) +
         kvr_dim_size(c, KVR_DIM_KEY) + kvr_dim_size(c, KVR_DIM_VALUE) +
         kvr_dim_size(c, KVR_DIM_HEADS) + 2ull * c->n_ff + 2ull * c->rope_dim +
-        widest(c) + kvr_dim_size(c, KVR_DIM_KEY) + 3ull * c->n_kv_head +
-        c->n_head;
+        widest(c) + kvr_dim_size(c, KVR_DIM_QUERY) +
+        kvr_dim_size(c, KVR_DIM_VALUE) + 3ull * c->n_kv_head + 2ull * c->n_head;
     /* attention rows or an expanded panel, per thread (64 and 128 rows) */
     const uint64_t block = 64ull * options->max_tokens;
     const uint64_t panel = 128ull * (widest(c) + options->max_rows);
@@ -74,6 +75,7 @@ static enum kvr_status make_buffers(struct kvr_decoder *d,
         {&d->angles, n, c->rope_dim},
         {&d->angles_local, n,
          d->model->inv_freq_local != NULL ? c->rope_dim : 0},
+        {&d->outs, n, c->n_head},
     };
     enum kvr_status status = KVR_OK;
 
@@ -108,15 +110,66 @@ static enum kvr_status make_host(struct kvr_decoder *d, struct kvr_error *err)
 {
     const struct kvr_config *c = &d->model->config;
     const size_t n = d->options.max_rows;
+    const uint64_t cols[KVR_SEND_MAX] = {
+        [KVR_SHOWN_KEY] = widest(c), /* and all that is shown alone */
+        [KVR_SHOWN_VALUE] = kvr_dim_size(c, KVR_DIM_VALUE),
+        [KVR_SHOWN_OUT] = c->n_head,
+        [KVR_SHOWN_QUERY] = kvr_dim_size(c, KVR_DIM_QUERY),
+    };
+    bool all = true;
 
-    d->host = kvr_calloc(n, widest(c) * sizeof(float));
-    d->host2 = kvr_calloc(n, kvr_dim_size(c, KVR_DIM_KEY) * sizeof(float));
-    d->norms = kvr_calloc(n, (3ull * c->n_kv_head + c->n_head) * sizeof(float));
+    for (int i = 0; i < KVR_SEND_MAX; i++) {
+        if (i > 0 && d->backend->send != NULL)
+            continue;
+        d->shown[i] = kvr_calloc(n, cols[i] * sizeof(float));
+        all = all && d->shown[i] != NULL;
+    }
+    d->host = d->shown[0];
+    d->norms = kvr_calloc(n, 3ull * c->n_kv_head * sizeof(float));
     d->places = kvr_calloc(n, sizeof *d->places);
-    if (d->host == NULL || d->host2 == NULL || d->norms == NULL ||
-        d->places == NULL)
+    if (!all || d->norms == NULL || d->places == NULL)
         return kvr_no_memory(err, "activations", n * widest(c) * sizeof(float));
     return KVR_OK;
+}
+
+/* Bytes of what make_buffers and make_caches ask for. */
+static uint64_t buffer_bytes(const struct kvr_model *model,
+                             const struct kvr_decoder_options *options)
+{
+    const struct kvr_config *c = &model->config;
+    const uint64_t cache = (uint64_t)c->n_layer * c->n_kv_head *
+                           (c->key_dim + c->value_dim) * options->max_tokens;
+    const uint64_t row = 3ull * c->hidden + kvr_dim_size(c, KVR_DIM_QUERY) +
+                         kvr_dim_size(c, KVR_DIM_KEY) +
+                         kvr_dim_size(c, KVR_DIM_VALUE) +
+                         kvr_dim_size(c, KVR_DIM_HEADS) + 2ull * c->n_ff +
+                         2ull * c->rope_dim + c->n_head;
+
+    return 4 * (cache + row * options->max_rows + c->n_vocab);
+}
+
+struct kvr_device_options
+kvr_decoder_device(const struct kvr_model *model,
+                   const struct kvr_decoder_options *options)
+{
+    struct kvr_device_options out = {
+        .threads = options->threads,
+        .max_rows = options->max_rows,
+        .max_keys = options->max_tokens,
+        .compute = options->compute,
+        .rows = options->rows,
+        .buffer_bytes = buffer_bytes(model, options),
+        .heads = model->config.n_head,
+    };
+    uint64_t bf16 = 0;
+
+    for (size_t i = 0; i < model->n_stored; i++) {
+        const uint64_t n = model->stored[i].rows * model->stored[i].cols;
+        out.n_weight += n;
+        bf16 += model->stored[i].type == KVR_QUANT_BF16 ? n : 0;
+    }
+    out.bf16 = bf16 > out.n_weight / 2;
+    return out;
 }
 
 enum kvr_status kvr_decoder_new(struct kvr_decoder **out,
@@ -125,11 +178,7 @@ enum kvr_status kvr_decoder_new(struct kvr_decoder **out,
                                 const struct kvr_decoder_options *options,
                                 struct kvr_error *err)
 {
-    const struct kvr_device_options device = {
-        .threads = options->threads,
-        .max_rows = options->max_rows,
-        .max_keys = options->max_tokens,
-    };
+    const struct kvr_device_options device = kvr_decoder_device(model, options);
     struct kvr_decoder *d = kvr_calloc(1, sizeof *d);
     enum kvr_status status;
 
@@ -160,8 +209,8 @@ void kvr_decoder_free(struct kvr_decoder *d)
     kvr_weights_fini(&d->weights);
     free(d->keys);
     free(d->values);
-    free(d->host);
-    free(d->host2);
+    for (int i = 0; i < KVR_SEND_MAX; i++)
+        free(d->shown[i]);
     free(d->norms);
     free(d->places);
     free(d);
@@ -191,99 +240,6 @@ static enum kvr_status write_angles(struct kvr_decoder *d,
             row[half + j] = (float)sin((double)angle);
         }
     return d->backend->write(d->device, angles, d->host, n, err);
-}
-
-enum kvr_status kvr_decoder_show_hidden(struct kvr_decoder *d, uint32_t index,
-                                        const struct kvr_tensor *x, uint32_t n,
-                                        const struct kvr_observer *o,
-                                        struct kvr_error *err)
-{
-    if (o == NULL || o->hidden == NULL)
-        return KVR_OK;
-    const enum kvr_status status =
-        d->backend->read(d->device, d->host, x, 0, n, err);
-    if (status != KVR_OK)
-        return status;
-    return o->hidden(o->ud, index, d->position, n, d->host, err);
-}
-
-/* L1 and L2 norms of each KV head's vectors: out[head * stride + token]. */
-static void norms_of(float *norm1, float *norm2, const float *in,
-                     uint32_t heads, uint32_t dim, uint32_t n, size_t stride)
-{
-    for (uint32_t i = 0; i < n; i++)
-        for (uint32_t h = 0; h < heads; h++) {
-            const float *v = in + ((size_t)i * heads + h) * dim;
-            double one = 0, two = 0;
-            for (uint32_t k = 0; k < dim; k++) {
-                one += fabs((double)v[k]);
-                two += (double)v[k] * (double)v[k];
-            }
-            if (norm1 != NULL)
-                norm1[h * stride + i] = (float)one;
-            norm2[h * stride + i] = (float)sqrt(two);
-        }
-}
-
-static enum kvr_status show_norms(struct kvr_decoder *d, uint32_t layer,
-                                  uint32_t n, const struct kvr_observer *o,
-                                  struct kvr_error *err)
-{
-    const struct kvr_config *c = &d->model->config;
-    const size_t cells = (size_t)c->n_kv_head * n;
-    float *key2 = d->norms, *value1 = key2 + cells, *value2 = value1 + cells;
-    float *out = value2 + cells;
-    const struct kvr_backend *b = d->backend;
-    enum kvr_status status;
-
-    if ((status = b->read(d->device, d->host, d->key, 0, n, err)) != KVR_OK)
-        return status;
-    norms_of(NULL, key2, d->host, c->n_kv_head, c->key_dim, n, n);
-    if ((status = b->read(d->device, d->host, d->value, 0, n, err)) != KVR_OK)
-        return status;
-    norms_of(value1, value2, d->host, c->n_kv_head, c->value_dim, n, n);
-    if (b->value_out != NULL)
-        status = b->value_out(
-            d->device, out, d->value,
-            d->weights.layers[(size_t)layer * KVR_N_LAYER_SLOT + KVR_O],
-            c->n_head, c->n_kv_head, n, err);
-    if (status != KVR_OK)
-        return status;
-    const struct kvr_layer_norms norms = {
-        .layer = layer,
-        .first = d->position,
-        .n = n,
-        .stride = n,
-        .key_norm = key2,
-        .value_norm1 = value1,
-        .value_norm2 = value2,
-        .value_out_norm = b->value_out != NULL ? out : NULL,
-    };
-    return o->norms(o->ud, &norms, err);
-}
-
-enum kvr_status kvr_decoder_show_layer(struct kvr_decoder *d, uint32_t layer,
-                                       uint32_t n, const struct kvr_observer *o,
-                                       struct kvr_error *err)
-{
-    const bool chosen = o != NULL && (o->layers == NULL || o->layers[layer]);
-    enum kvr_status status = KVR_OK;
-
-    if (chosen && o->norms != NULL)
-        status = show_norms(d, layer, n, o, err);
-    if (status == KVR_OK && chosen && o->values != NULL) {
-        status = d->backend->read(d->device, d->host, d->value, 0, n, err);
-        if (status == KVR_OK)
-            status = o->values(o->ud, layer, d->position, n, d->host, err);
-    }
-    if (status != KVR_OK || !chosen || o->query_key == NULL)
-        return status;
-    if ((status = d->backend->read(d->device, d->host, d->query, 0, n, err)) !=
-            KVR_OK ||
-        (status = d->backend->read(d->device, d->host2, d->key, 0, n, err)) !=
-            KVR_OK)
-        return status;
-    return o->query_key(o->ud, layer, d->position, n, d->host, d->host2, err);
 }
 
 static enum kvr_status check_feed(const struct kvr_decoder *d,
@@ -324,6 +280,7 @@ enum kvr_status kvr_decoder_feed(struct kvr_decoder *d, const int32_t *ids,
     enum kvr_status status;
 
     if ((status = check_feed(d, ids, n, err)) != KVR_OK ||
+        (status = kvr_decoder_show_to(d, o, err)) != KVR_OK ||
         (status = write_angles(d, d->angles, model->inv_freq, n, err)) !=
             KVR_OK ||
         (status = write_angles(d, d->angles_local, model->inv_freq_local, n,

@@ -22,14 +22,18 @@ struct kvr_layer_norms {
     const float *value_norm1;    /* [G]: L1 of the value */
     const float *value_norm2;    /* [G]: L2 */
     const float *value_out_norm; /* [H]: L1 of W_O's slice times the value;
-                                  * NULL where the back end lacks it */
+                                  * NULL: not wanted, or the back end lacks it
+                                  */
 };
 
 /* What a caller wants to see; every hook is optional. All but rows are called
- * from the thread that calls kvr_decoder_feed, layer by layer. A hook's
- * failure ends the feed. Pointers end with the call. */
+ * one at a time, layer by layer; a back end that reports later (backend.h)
+ * calls from threads of its own, until kvr_decoder_drain. A hook's failure
+ * ends that feed or the next one. Pointers end with the call. */
 struct kvr_observer {
     void *ud;
+    bool lse_only;      /* of rows only lse is used */
+    bool no_value_out;  /* of norms all but value_out_norm */
     const bool *layers; /* [n_layer]: rows and norms only of these; NULL all */
     kvr_rows_fn rows;   /* see backend.h: may come from several threads */
     enum kvr_status (*norms)(void *ud, const struct kvr_layer_norms *norms,
@@ -58,6 +62,8 @@ struct kvr_decoder_options {
     uint32_t max_tokens; /* that the cache will hold */
     uint32_t max_rows;   /* most tokens of one feed */
     uint32_t threads;    /* 0: processors */
+    enum kvr_compute compute;
+    enum kvr_row_type rows; /* that the observer would like */
 };
 
 /* Borrows the model. */
@@ -68,6 +74,11 @@ enum kvr_status kvr_decoder_new(struct kvr_decoder **out,
                                 struct kvr_error *err) KVR_MUST_CHECK;
 void kvr_decoder_free(struct kvr_decoder *decoder);
 
+/* What kvr_decoder_new will ask of a device. */
+struct kvr_device_options
+kvr_decoder_device(const struct kvr_model *model,
+                   const struct kvr_decoder_options *options);
+
 /* Bytes that kvr_decoder_new will allocate, the weights' file not counted. */
 uint64_t kvr_decoder_bytes(const struct kvr_model *model,
                            const struct kvr_decoder_options *options);
@@ -75,12 +86,23 @@ uint64_t kvr_decoder_bytes(const struct kvr_model *model,
 /* Tokens fed so far: the position of the next one. */
 uint32_t kvr_decoder_position(const struct kvr_decoder *decoder);
 
-/* Feeds n tokens, 1 <= n <= max_rows; observer may be NULL. An id that the
+/* Feeds n tokens, 1 <= n <= max_rows; observer may be NULL and is borrowed
+ * until kvr_decoder_drain. An id that the
  * model does not have is KVR_ERR_INPUT, more than max_tokens KVR_ERR_LIMIT. */
 enum kvr_status kvr_decoder_feed(struct kvr_decoder *decoder,
                                  const int32_t *ids, uint32_t n,
                                  const struct kvr_observer *observer,
                                  struct kvr_error *err) KVR_MUST_CHECK;
+
+/* fn(ud, first, n) after the observer saw all of the feeds before and before it
+ * sees any of a later one. */
+enum kvr_status kvr_decoder_defer(struct kvr_decoder *decoder,
+                                  kvr_deferred_fn fn, void *ud, uint32_t first,
+                                  uint32_t n,
+                                  struct kvr_error *err) KVR_MUST_CHECK;
+/* Returns when the observer has seen all, and what was deferred is done. */
+enum kvr_status kvr_decoder_drain(struct kvr_decoder *decoder,
+                                  struct kvr_error *err) KVR_MUST_CHECK;
 
 /* Logits [n_vocab] after row `row` of the last feed. Not finite is
  * KVR_ERR_INPUT naming the step. */

@@ -85,6 +85,7 @@ static struct kvr_attention attention_of(struct kvr_decoder *d, uint32_t layer,
         .span = d->model->layers[layer].span,
         .report = chosen ? o->rows : NULL,
         .ud = chosen ? o->ud : NULL,
+        .lse_only = chosen && o->lse_only,
     };
 }
 
@@ -135,11 +136,8 @@ static enum kvr_status expand(struct kvr_decoder *d, uint32_t layer,
     if (status == KVR_OK)
         status = b->activate(d->device, d->gate, gated ? d->up : NULL,
                              d->model->config.activation, n, err);
-    if (status != KVR_OK || o == NULL || o->mlp == NULL)
-        return status;
-    if ((status = b->read(d->device, d->host, d->gate, 0, n, err)) != KVR_OK)
-        return status;
-    return o->mlp(o->ud, layer, d->position, n, d->host, err);
+    return status != KVR_OK ? status
+                            : kvr_decoder_show_mlp(d, layer, n, o, err);
 }
 
 /* One layer. In a parallel one both halves read the layer's input. */

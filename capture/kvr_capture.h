@@ -25,6 +25,15 @@ enum kvr_capture_backend {
     KVR_CAPTURE_CUDA
 };
 
+/* What products are computed from; sums are f32. AUTO: f32 where that fits
+ * into the device's memory, else the half type that the model is stored in. */
+enum kvr_capture_compute {
+    KVR_CAPTURE_COMPUTE_AUTO,
+    KVR_CAPTURE_COMPUTE_F32,
+    KVR_CAPTURE_COMPUTE_F16,
+    KVR_CAPTURE_COMPUTE_BF16
+};
+
 /* What rows are stored as: themselves, the queries and keys that they are
  * recomputed from, or both. */
 enum kvr_capture_store {
@@ -61,6 +70,7 @@ struct kvr_capture_options {
     double top_p;       /* 0 or 1: all */
     uint64_t seed;
     enum kvr_capture_backend backend;
+    enum kvr_capture_compute compute;
     const char *layers, *heads; /* lists such as "0,4-7"; NULL: all. Heads
                                  * are query heads, whole groups only */
     enum kvr_dtype dtype;       /* of attention, queries and keys */
@@ -80,6 +90,7 @@ struct kvr_capture_options {
 struct kvr_capture_plan {
     const char *model_name, *architecture, *quantisation;
     const char *backend, *backend_why;
+    const char *compute;                 /* as the trace records it */
     const char *bos;                     /* what was done about a BOS token */
     const char *chat;                    /* the form; NULL: no chat */
     uint32_t n_layer, n_head, n_kv_head; /* of the model */
@@ -90,6 +101,7 @@ struct kvr_capture_plan {
     uint64_t disk_bytes; /* needed while writing: journal and trace */
     uint64_t disk_free;  /* UINT64_MAX: not known, or no output named */
     uint64_t memory_bytes;
+    uint64_t device_bytes; /* of a device's own memory; 0: it has none */
 };
 
 struct kvr_capture_result {

@@ -1,4 +1,8 @@
 /* record.c -- rows, vectors, norms and tokens on their way into the trace.
+ *
+ * A back end that reports later calls from its own threads while the next
+ * feed is computed: nothing here depends on the feed that is going on, only on
+ * what a call is told. Only rows come several at once.
  * SPDX-License-Identifier: GPL-3.0-or-later */
 #include "capture_private.h"
 
@@ -8,7 +12,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* From any worker: each head has its own place. */
+/* Where token `first` of a layer's head lies in lse and mass. Chunks of the
+ * prompt start at multiples of prompt_chunk, steps have one token: a feed's
+ * places follow each other. */
+static size_t place(const struct kvr_recorder *r, uint32_t layer, uint32_t head,
+                    uint32_t first)
+{
+    const struct kvr_capture *c = r->capture;
+
+    return ((size_t)c->layer_slot[layer] * c->plan.stored_heads + head) *
+               c->prompt_chunk +
+           first % c->prompt_chunk;
+}
+
+/* From any worker: each head of a layer has its own place. */
 static enum kvr_status take_rows(void *ud, const struct kvr_rows *rows,
                                  struct kvr_error *err)
 {
@@ -18,19 +35,24 @@ static enum kvr_status take_rows(void *ud, const struct kvr_rows *rows,
     if (!c->head_wanted[rows->head])
         return KVR_OK;
     const uint32_t head = c->head_slot[rows->head];
-    const size_t at = (size_t)head * c->prompt_chunk + (rows->first - r->first);
+    const size_t at = place(r, rows->layer, head, rows->first);
     memcpy(r->lse + at, rows->lse, rows->n * sizeof *r->lse);
-    memcpy(r->mass + at, rows->mass, rows->n * sizeof *r->mass);
     if (c->options.store == KVR_CAPTURE_QK)
         return KVR_OK;
+    memcpy(r->mass + at, rows->mass, rows->n * sizeof *r->mass);
+    if (rows->halves != NULL)
+        return kvr_writer_half_rows(r->writer, c->layer_slot[rows->layer], head,
+                                    rows->first, rows->n, rows->halves,
+                                    rows->stride, err);
     return kvr_writer_rows(r->writer, c->layer_slot[rows->layer], head,
                            rows->first, rows->n, rows->rows, rows->stride, err);
 }
 
 /* The wanted ones of `heads` rows of values; step: query heads per row. */
-static enum kvr_status put_array(struct kvr_recorder *r, uint32_t layer,
+static enum kvr_status put_array(struct kvr_recorder *r,
+                                 const struct kvr_layer_norms *norms,
                                  enum kvr_array array, const float *values,
-                                 size_t stride, uint32_t heads, uint32_t step,
+                                 uint32_t heads, uint32_t step,
                                  struct kvr_error *err)
 {
     const struct kvr_capture *c = r->capture;
@@ -39,9 +61,10 @@ static enum kvr_status put_array(struct kvr_recorder *r, uint32_t layer,
     for (uint32_t h = 0; h < heads; h++)
         if (c->head_wanted[h * step])
             memcpy(r->gathered + (size_t)rows++ * c->prompt_chunk,
-                   values + h * stride, r->n * sizeof *values);
-    return kvr_writer_array(r->writer, c->layer_slot[layer], array, rows,
-                            r->first, r->n, r->gathered, c->prompt_chunk, err);
+                   values + h * norms->stride, norms->n * sizeof *values);
+    return kvr_writer_array(r->writer, c->layer_slot[norms->layer], array, rows,
+                            norms->first, norms->n, r->gathered,
+                            c->prompt_chunk, err);
 }
 
 static enum kvr_status take_norms(void *ud, const struct kvr_layer_norms *n,
@@ -52,33 +75,35 @@ static enum kvr_status take_norms(void *ud, const struct kvr_layer_norms *n,
     const uint32_t heads = c->model.config.n_head;
     const uint32_t groups = c->model.config.n_kv_head;
     const uint32_t slot = c->layer_slot[n->layer];
+    const uint32_t step = heads / groups;
+    const size_t at = place(r, n->layer, 0, n->first);
     enum kvr_status status;
 
-    status = kvr_writer_array(r->writer, slot, KVR_LSE, c->plan.stored_heads,
-                              r->first, r->n, r->lse, c->prompt_chunk, err);
+    status =
+        kvr_writer_array(r->writer, slot, KVR_LSE, c->plan.stored_heads,
+                         n->first, n->n, r->lse + at, c->prompt_chunk, err);
     /* the sum of what is rounded for storage: nothing is */
     if (status == KVR_OK && c->options.store != KVR_CAPTURE_QK)
         status = kvr_writer_array(r->writer, slot, KVR_ROW_MASS,
-                                  c->plan.stored_heads, r->first, r->n, r->mass,
-                                  c->prompt_chunk, err);
+                                  c->plan.stored_heads, n->first, n->n,
+                                  r->mass + at, c->prompt_chunk, err);
     if (status != KVR_OK || c->options.no_norms)
         return status;
-    if ((status = put_array(r, n->layer, KVR_KEY_NORM, n->key_norm, n->stride,
-                            groups, heads / groups, err)) != KVR_OK ||
-        (status = put_array(r, n->layer, KVR_VALUE_NORM1, n->value_norm1,
-                            n->stride, groups, heads / groups, err)) !=
-            KVR_OK ||
-        (status = put_array(r, n->layer, KVR_VALUE_NORM2, n->value_norm2,
-                            n->stride, groups, heads / groups, err)) !=
-            KVR_OK ||
+    if ((status = put_array(r, n, KVR_KEY_NORM, n->key_norm, groups, step,
+                            err)) != KVR_OK ||
+        (status = put_array(r, n, KVR_VALUE_NORM1, n->value_norm1, groups, step,
+                            err)) != KVR_OK ||
+        (status = put_array(r, n, KVR_VALUE_NORM2, n->value_norm2, groups, step,
+                            err)) != KVR_OK ||
         n->value_out_norm == NULL)
         return status;
-    return put_array(r, n->layer, KVR_VALUE_OUT_NORM1, n->value_out_norm,
-                     n->stride, heads, 1, err);
+    return put_array(r, n, KVR_VALUE_OUT_NORM1, n->value_out_norm, heads, 1,
+                     err);
 }
 
 /* The wanted heads of in[n][heads * dim]; step: query heads per head. */
 static enum kvr_status put_vectors(struct kvr_recorder *r, uint32_t layer,
+                                   uint32_t first, uint32_t n,
                                    enum kvr_vector kind, const float *in,
                                    uint32_t heads, uint32_t dim,
                                    struct kvr_error *err)
@@ -87,16 +112,15 @@ static enum kvr_status put_vectors(struct kvr_recorder *r, uint32_t layer,
     const uint32_t step = c->model.config.n_head / heads;
     float *to = r->vectors;
 
-    for (uint32_t i = 0; i < r->n; i++)
+    for (uint32_t i = 0; i < n; i++)
         for (uint32_t h = 0; h < heads; h++) {
             if (!c->head_wanted[h * step])
                 continue;
             memcpy(to, in + ((size_t)i * heads + h) * dim, dim * sizeof *to);
             to += dim;
         }
-    return kvr_writer_vectors(r->writer, c->layer_slot[layer], kind, r->first,
-                              r->n, r->vectors,
-                              (size_t)(to - r->vectors) / r->n, err);
+    return kvr_writer_vectors(r->writer, c->layer_slot[layer], kind, first, n,
+                              r->vectors, (size_t)(to - r->vectors) / n, err);
 }
 
 static enum kvr_status take_pair(void *ud, uint32_t layer, uint32_t first,
@@ -106,13 +130,12 @@ static enum kvr_status take_pair(void *ud, uint32_t layer, uint32_t first,
     struct kvr_recorder *r = ud;
     const struct kvr_config *m = &r->capture->model.config;
 
-    (void)first;
-    (void)n;
-    const enum kvr_status status =
-        put_vectors(r, layer, KVR_QUERY, query, m->n_head, m->key_dim, err);
+    const enum kvr_status status = put_vectors(
+        r, layer, first, n, KVR_QUERY, query, m->n_head, m->key_dim, err);
     if (status != KVR_OK)
         return status;
-    return put_vectors(r, layer, KVR_KEY, key, m->n_kv_head, m->key_dim, err);
+    return put_vectors(r, layer, first, n, KVR_KEY, key, m->n_kv_head,
+                       m->key_dim, err);
 }
 
 static enum kvr_status take_values(void *ud, uint32_t layer, uint32_t first,
@@ -122,10 +145,8 @@ static enum kvr_status take_values(void *ud, uint32_t layer, uint32_t first,
     struct kvr_recorder *r = ud;
     const struct kvr_config *m = &r->capture->model.config;
 
-    (void)first;
-    (void)n;
-    return put_vectors(r, layer, KVR_VALUE, value, m->n_kv_head, m->value_dim,
-                       err);
+    return put_vectors(r, layer, first, n, KVR_VALUE, value, m->n_kv_head,
+                       m->value_dim, err);
 }
 
 static enum kvr_status take_mlp(void *ud, uint32_t layer, uint32_t first,
@@ -161,15 +182,18 @@ enum kvr_status kvr_recorder_init(struct kvr_recorder *r, struct kvr_capture *c,
     const size_t dim = m->key_dim > m->value_dim ? m->key_dim : m->value_dim;
     const bool pair = c->options.store != KVR_CAPTURE_ATTENTION;
     const uint32_t with = c->options.with;
+    const size_t places = cells * c->plan.stored_layers;
 
     *r = (struct kvr_recorder){
         .capture = c,
-        .lse = kvr_calloc(cells, sizeof(float)),
-        .mass = kvr_calloc(cells, sizeof(float)),
+        .lse = kvr_calloc(places, sizeof(float)),
+        .mass = kvr_calloc(places, sizeof(float)),
         .gathered = kvr_calloc(cells, sizeof(float)),
         .vectors = kvr_calloc(cells, dim * sizeof(float)),
         .log_prob = kvr_calloc(c->plan.n_token_max, sizeof(float)),
         .observer = {.ud = r,
+                     .lse_only = c->options.store == KVR_CAPTURE_QK,
+                     .no_value_out = c->options.no_norms,
                      .layers = c->layer_wanted,
                      .rows = take_rows,
                      .norms = take_norms,
@@ -179,25 +203,20 @@ enum kvr_status kvr_recorder_init(struct kvr_recorder *r, struct kvr_capture *c,
     };
     if (r->lse == NULL || r->mass == NULL || r->gathered == NULL ||
         r->vectors == NULL || r->log_prob == NULL)
-        return kvr_no_memory(err, "rows", cells * sizeof(float));
+        return kvr_no_memory(err, "rows", places * sizeof(float));
     for (uint32_t i = 0; i < c->plan.n_token_max; i++)
         r->log_prob[i] = NAN;
     return kvr_writer_open(&r->writer, c->options.output, &c->shape, &options,
                            err);
 }
 
-void kvr_recorder_begin(struct kvr_recorder *r, uint32_t first, uint32_t n)
-{
-    r->first = first;
-    r->n = n;
-}
-
-enum kvr_status kvr_recorder_commit(struct kvr_recorder *r,
+enum kvr_status kvr_recorder_commit(void *ud, uint32_t first, uint32_t n,
                                     struct kvr_error *err)
 {
+    struct kvr_recorder *r = ud;
     enum kvr_status status = KVR_OK;
 
-    for (uint32_t i = r->first; i < r->first + r->n && status == KVR_OK; i++) {
+    for (uint32_t i = first; i < first + n && status == KVR_OK; i++) {
         const struct kvr_capture_token token = kvr_capture_token(r->capture, i);
         status =
             kvr_writer_token(r->writer, token.id, token.text, token.text_size,
@@ -205,7 +224,7 @@ enum kvr_status kvr_recorder_commit(struct kvr_recorder *r,
     }
     if (status != KVR_OK)
         return status;
-    return kvr_writer_commit(r->writer, r->first + r->n, err);
+    return kvr_writer_commit(r->writer, first + n, err);
 }
 
 enum kvr_status kvr_recorder_finish(struct kvr_recorder *r,

@@ -3,6 +3,7 @@
 #include "capture_private.h"
 
 #include "kvr_file.h"
+#include "kvr_log.h"
 #include "kvr_memory.h"
 #include "kvr_text.h"
 #include "sample.h"
@@ -56,11 +57,12 @@ static enum kvr_status check_room(const struct kvr_capture *c,
     return KVR_OK;
 }
 
-/* Logits after each of the n tokens of the last feed. */
+/* Logits after each of the n tokens of the last feed. They go to the writer
+ * from here: nobody else may be there. */
 static enum kvr_status record_logits(struct run *run, uint32_t first,
                                      uint32_t n, struct kvr_error *err)
 {
-    enum kvr_status status = KVR_OK;
+    enum kvr_status status = kvr_decoder_drain(run->decoder, err);
 
     for (uint32_t i = 0; i < n && status == KVR_OK; i++) {
         status = kvr_decoder_logits(run->decoder, run->logits, i, err);
@@ -72,7 +74,8 @@ static enum kvr_status record_logits(struct run *run, uint32_t first,
 }
 
 /* Feeds the tokens from the decoder's position up to `end`, and hands them to
- * the recorder with the probability of the token after each. */
+ * the recorder with the probability of the token after each. The step is
+ * closed once the recorder has all of it, which may be during the next. */
 static enum kvr_status feed(struct run *run, uint32_t end,
                             struct kvr_error *err)
 {
@@ -83,7 +86,6 @@ static enum kvr_status feed(struct run *run, uint32_t end,
     const uint32_t targets = known < n ? known : n;
     enum kvr_status status;
 
-    kvr_recorder_begin(&run->recorder, first, n);
     status = kvr_decoder_feed(run->decoder, c->tokens.ids + first, n,
                               &run->recorder.observer, err);
     if (status == KVR_OK && targets > 0)
@@ -93,7 +95,8 @@ static enum kvr_status feed(struct run *run, uint32_t end,
     if (status == KVR_OK && (c->options.with & KVR_CAPTURE_LOGITS) != 0)
         status = record_logits(run, first, n, err);
     if (status == KVR_OK)
-        status = kvr_recorder_commit(&run->recorder, err);
+        status = kvr_decoder_defer(run->decoder, kvr_recorder_commit,
+                                   &run->recorder, first, n, err);
     if (status == KVR_OK && run->progress != NULL)
         run->progress(end, c->plan.n_token_max, run->ud);
     return status;
@@ -148,11 +151,13 @@ static enum kvr_status decode(struct run *run,
     const double start = seconds();
     enum kvr_status status;
 
-    if ((status = feed_given(run, err)) != KVR_OK)
+    if ((status = feed_given(run, err)) != KVR_OK ||
+        (status = kvr_decoder_drain(run->decoder, err)) != KVR_OK)
         return status;
     const double middle = seconds();
     result->prompt_seconds = middle - start;
-    if ((status = generate(run, result, err)) != KVR_OK)
+    if ((status = generate(run, result, err)) != KVR_OK ||
+        (status = kvr_decoder_drain(run->decoder, err)) != KVR_OK)
         return status;
     result->decode_seconds = seconds() - middle;
     result->n_token = (uint32_t)run->capture->tokens.n;
@@ -162,16 +167,16 @@ static enum kvr_status decode(struct run *run,
 static enum kvr_status prepare(struct run *run, struct kvr_error *err)
 {
     struct kvr_capture *c = run->capture;
-    const struct kvr_decoder_options options = {
-        .max_tokens = c->plan.n_token_max,
-        .max_rows = c->prompt_chunk,
-        .threads = c->options.threads,
-    };
+    const struct kvr_decoder_options options = kvr_capture_decoder(c);
     enum kvr_status status;
 
     run->logits = kvr_calloc(c->model.config.n_vocab, sizeof *run->logits);
     if (run->logits == NULL)
         return kvr_no_memory(err, "logits", c->model.config.n_vocab);
+    /* the recorder reads ids while others are added: they must not move */
+    if (!kvr_grow((void **)&c->tokens.ids, &c->tokens.capacity,
+                  c->plan.n_token_max, sizeof *c->tokens.ids))
+        return kvr_no_memory(err, "token ids", c->plan.n_token_max);
     if ((status = kvr_sampler_init(&run->sampler, c->options.temperature,
                                    c->options.top_p > 0 ? c->options.top_p : 1,
                                    c->options.seed, c->model.config.n_vocab,
@@ -200,10 +205,14 @@ enum kvr_status kvr_capture_run(struct kvr_capture *c,
     if (progress != NULL)
         progress(0, c->plan.n_token_max, ud);
     status = prepare(&run, err);
-    if (status == KVR_OK)
+    if (status == KVR_OK) {
         status = decode(&run, result, err);
+        /* the steps before a failure are closed */
+        if (status != KVR_OK && kvr_decoder_drain(run.decoder, NULL) != KVR_OK)
+            kvr_log(KVR_LOG_DETAIL, "recording had failed too");
+    }
+    kvr_decoder_free(run.decoder); /* then nobody calls the recorder */
     kvr_recorder_fini(&run.recorder);
-    kvr_decoder_free(run.decoder);
     kvr_sampler_fini(&run.sampler);
     free(run.logits);
     return status;

@@ -150,6 +150,8 @@ copy_rows(struct kvr_weight *weight, const struct place *p,
         for (uint64_t i = 0; i < l->n; i++)
             values[i] += 1.0f;
         weight->type = KVR_QUANT_F32;
+        weight->block = 1;
+        weight->block_bytes = sizeof(float);
     } else {
         gather(copy, tensor, shape, l);
     }
@@ -173,6 +175,8 @@ static enum kvr_status upload(struct kvr_tensor **out, const struct place *p,
     const uint64_t size = copy_size(tensor, shape, &l);
     struct kvr_weight weight = {
         .type = tensor->type,
+        .block = type->block,
+        .block_bytes = type->bytes,
         .rows = vector ? 1 : l.n,
         .cols = vector     ? l.n
                 : l.turned ? tensor->rows

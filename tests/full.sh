@@ -5,6 +5,7 @@
 # the script, but only after the other parts have run.
 #
 # usage: full.sh [JOBS [PART ..]]; parts: memcheck cppcheck tidy fuzz kills
+# mutants nvcc emulated
 # SPDX-License-Identifier: GPL-3.0-or-later
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -99,7 +100,35 @@ kills_part() {
     say "kills: $points places"
 }
 
-for part in ${*:-memcheck cppcheck tidy fuzz kills}; do
+# Every mutation of a kernel; ctest runs a few of them.
+mutants_part() {
+    have g++ || return 0
+    [ -d build-debug ] ||
+        configure_build build-debug -DCMAKE_BUILD_TYPE=Debug || return 1
+    KVR_MUTATION_JOBS=$jobs tests/simt/mutations.sh "$PWD" \
+        "$PWD/build-debug" all g++ >&2
+}
+
+nvcc_part() {
+    have nvcc || return 0
+    tests/simt/nvcc.sh "$PWD" "$jobs" >&2 || return 1
+    say "nvcc: every kernel compiles"
+}
+
+# All of the golden texts of the real model on the emulated device, every way.
+emulated_part() {
+    have g++ || return 0
+    if [ -z "${KVREPLAY_MODEL:-}" ]; then
+        say "skipped: no model"
+        return 0
+    fi
+    configure_build build-emulated -DKVR_CUDA=OFF || return 1
+    KVR_TEST_BACKEND=cuda \
+        KVREPLAY_CUDA_MODULE=$PWD/build-emulated/tests/kvr_cuda_emulated.so \
+        build-emulated/tests/check_decoder_smollm2 >&2
+}
+
+for part in ${*:-memcheck cppcheck tidy fuzz kills mutants nvcc emulated}; do
     say "$part"
     "${part}_part" || failed+=("$part")
 done

@@ -9,8 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Rows of open tiles are read again only after a kill: speed over size. */
-enum { ROWS_LEVEL = 1 };
+/* Rows of open tiles are read again only after a kill: speed over size. A
+ * record of them has about so many bytes; many are packed in parallel. */
+enum { ROWS_LEVEL = 1, ROWS_BYTES = 128 << 10, ROWS_PARTS = 64 };
 
 static enum kvr_status check_heads(const struct kvr_writer *w, uint32_t n_step,
                                    struct kvr_error *err)
@@ -81,6 +82,11 @@ static enum kvr_status add_mass(struct kvr_writer *w, uint32_t n_step,
         if (w->mass_given[l] || n_step == first ||
             (c->box->shape.layers[l].stores & KVR_STORES_ATTENTION) == 0)
             continue;
+        for (uint32_t h = 0; h < n_head; h++)
+            if (w->mass[c->first_slot[SET_ATTENTION][l] + h].capacity < n_step)
+                return kvr_fail(err, KVR_ERR_INPUT,
+                                "%s: layer %u: rows of f16 without row_mass",
+                                w->path, c->box->shape.layers[l].layer);
         const enum kvr_status status = kvr__content_array(
             c, l, KVR_ROW_MASS, n_head, first, n_step - first, err);
         if (status != KVR_OK)
@@ -127,11 +133,20 @@ static enum kvr_status close_full(struct kvr_writer *w, uint32_t n_step,
     return status;
 }
 
-static void gather_rows(struct bytes *out, struct content *c, uint32_t first,
-                        uint32_t n_step)
+/* Rows first..n_step-1 of the open tiles of slots from[i]..from[i + 1]-1. */
+struct rows_job {
+    struct kvr_writer *writer;
+    uint32_t first, n_step, n_part;
+    uint32_t from[ROWS_PARTS + 1];
+};
+
+static void gather_rows(struct bytes *out, const struct rows_job *job,
+                        uint32_t part)
 {
-    for (uint32_t s = 0; s < c->n_slot; s++)
-        for (uint32_t row = first; row < n_step; row++) {
+    struct content *c = job->writer->content;
+
+    for (uint32_t s = job->from[part]; s < job->from[part + 1]; s++)
+        for (uint32_t row = job->first; row < job->n_step; row++) {
             const uint8_t *from = kvr__content_row(c, s, row);
             if (from == NULL)
                 out->failed = true;
@@ -140,40 +155,67 @@ static void gather_rows(struct bytes *out, struct content *c, uint32_t first,
         }
 }
 
-/* Rows first..n_step-1 of all open tiles, shuffled and deflated. */
-static enum kvr_status write_rows(struct kvr_writer *w, uint32_t n_step,
+/* One record: shuffled and deflated. */
+static enum kvr_status write_part(uint32_t part, uint32_t worker, void *ud,
                                   struct kvr_error *err)
 {
-    struct content *c = w->content;
-    const uint32_t start = n_step / KVR_TILE_ROWS * KVR_TILE_ROWS;
-    const uint32_t first = c->n_step > start ? c->n_step : start;
-    const size_t item = kvr__content_rows_item(c);
+    const struct rows_job *job = ud;
+    const size_t item = kvr__content_rows_item(job->writer->content);
+    struct journal_record record = {
+        .type = JOURNAL_ROWS, .a = job->first, .b = job->n_step - job->first};
     struct bytes plain = {0};
     struct codec *codec = NULL;
     const uint8_t *packed;
-    size_t size;
+    size_t size = 0;
 
-    if (first >= n_step)
-        return KVR_OK;
+    (void)worker;
     enum kvr_status status = kvr__codec_new(&codec, ROWS_LEVEL, err);
     if (status != KVR_OK)
         return status;
-    gather_rows(&plain, c, first, n_step);
+    gather_rows(&plain, job, part);
     if (plain.failed)
         status = kvr_no_memory(err, "the rows of a step", plain.n);
     else
         status = kvr__codec_pack(codec, &packed, &size, plain.data,
                                  plain.n / item, item, err);
-    if (status == KVR_OK) {
-        const struct journal_record record = {.type = JOURNAL_ROWS,
-                                              .a = first,
-                                              .b = n_step - first,
-                                              .size = size};
-        status = kvr__journal_append(w->journal, &record, packed, NULL, err);
+    if (job->n_part > 1) {
+        record.c = job->from[part];
+        record.d = job->from[part + 1] - job->from[part];
     }
+    record.size = size;
+    if (status == KVR_OK)
+        status = kvr__journal_append(job->writer->journal, &record, packed,
+                                     NULL, err);
     free(plain.data);
     kvr__codec_free(codec);
     return status;
+}
+
+/* Rows first..n_step-1 of all open tiles. */
+static enum kvr_status write_rows(struct kvr_writer *w, uint32_t n_step,
+                                  struct kvr_error *err)
+{
+    struct content *c = w->content;
+    const uint32_t start = n_step / KVR_TILE_ROWS * KVR_TILE_ROWS;
+    struct rows_job job = {.writer = w,
+                           .first = c->n_step > start ? c->n_step : start,
+                           .n_step = n_step};
+    uint64_t bytes = 0;
+
+    if (job.first >= n_step)
+        return KVR_OK;
+    for (uint32_t s = 0; s < c->n_slot; s++) {
+        bytes += (uint64_t)(n_step - job.first) *
+                 kvr__content_row_size(c, s, n_step - 1);
+        if (bytes < ROWS_BYTES || job.n_part + 1 == ROWS_PARTS)
+            continue;
+        job.from[++job.n_part] = s + 1;
+        bytes = 0;
+    }
+    if (job.n_part == 0 || job.from[job.n_part] < c->n_slot)
+        job.from[++job.n_part] = c->n_slot;
+    return kvr_parallel_for(job.n_part, w->options.threads, write_part, &job,
+                            err);
 }
 
 static enum kvr_status append_bytes(struct kvr_writer *w,

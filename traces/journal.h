@@ -13,7 +13,7 @@
 enum {
     JOURNAL_MAGIC = 0x4a52564b, /* "KVRJ" */
     JOURNAL_MAJOR = 1,
-    JOURNAL_MINOR = 1,
+    JOURNAL_MINOR = 2,
     JOURNAL_RECORD = 64,    /* bytes before a payload */
     JOURNAL_SET_SHIFT = 16, /* of the dataset, above a tile's head */
 };

@@ -127,16 +127,17 @@ static bool apply_tile(struct content *c, const struct journal_record *r,
     return true;
 }
 
-/* Bytes of rows first..end-1 of all heads; 0: they do not follow what is
- * there, or go over a tile. */
-static uint64_t rows_size(const struct content *c, uint32_t first, uint32_t n)
+/* Bytes of rows first..first+n-1 of slots from..end-1; 0: they do not follow
+ * what is there, or go over a tile. */
+static uint64_t rows_size(const struct content *c, uint32_t first, uint32_t n,
+                          uint32_t from, uint32_t end)
 {
     uint64_t size = 0;
 
     if (n == 0 || n > KVR_TILE_ROWS || first >= c->box->shape.n_token ||
         n > c->box->shape.n_token - first)
         return 0;
-    for (uint32_t s = 0; s < c->n_slot; s++) {
+    for (uint32_t s = from; s < end; s++) {
         const struct head_rows *head = &c->heads[s];
         if (head->n_row != first || head->next_col != 0 ||
             first + n - head->n_tiled > KVR_TILE_ROWS)
@@ -150,7 +151,10 @@ static uint64_t rows_size(const struct content *c, uint32_t first, uint32_t n)
 static bool apply_rows(struct kvr_journal *j, struct content *c,
                        const struct journal_record *r)
 {
-    const uint64_t size = rows_size(c, r->a, r->b);
+    if (r->c > c->n_slot || r->d > c->n_slot - r->c)
+        return false;
+    const uint32_t end = r->d != 0 ? r->c + r->d : c->n_slot;
+    const uint64_t size = rows_size(c, r->a, r->b, r->c, end);
     const size_t item = kvr__content_rows_item(c);
     bool ok = false;
 
@@ -162,7 +166,7 @@ static bool apply_rows(struct kvr_journal *j, struct content *c,
                                             j->payload, r->size, true))
         goto out;
     const uint8_t *from = plain;
-    for (uint32_t s = 0; s < c->n_slot; s++) {
+    for (uint32_t s = r->c; s < end; s++) {
         for (uint32_t row = r->a; row < r->a + r->b; row++) {
             const size_t bytes = kvr__content_row_size(c, s, row);
             uint8_t *to = kvr__content_row(c, s, row);

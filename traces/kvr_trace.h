@@ -239,6 +239,15 @@ enum kvr_status kvr_writer_rows(struct kvr_writer *writer, uint32_t layer,
                                 const float *in, size_t stride,
                                 struct kvr_error *err) KVR_MUST_CHECK;
 
+/* The same for rows that are f16 already and a trace of f16 without
+ * round_bits: the bits are stored as they are, but that -0 becomes 0. row_mass
+ * must come from the caller (kvr_writer_array): sums of rounded weights are not
+ * sums of the weights. */
+enum kvr_status kvr_writer_half_rows(struct kvr_writer *writer, uint32_t layer,
+                                     uint32_t head, uint32_t first, uint32_t n,
+                                     const uint16_t *in, size_t stride,
+                                     struct kvr_error *err) KVR_MUST_CHECK;
+
 /* Vectors of tokens first..first+n-1, all heads of one kind of a layer that
  * `stores` it: in[r * stride + head * dim + i]. In order, no gaps. A vector
  * that is not finite is refused. One that f16 does not hold (FORMAT.md) makes

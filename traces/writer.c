@@ -1,16 +1,13 @@
 /* writer.c -- rows, arrays and tokens on their way to the journal.
  *
- * A row is rounded into its head's open tile of 64 rows. A full tile is packed
- * when its next row comes (prompt blocks, in the caller's thread) or at the
- * commit (decoding, in parallel).
+ * Rows: writer_rows.c. A full tile is packed when its next row comes (prompt
+ * blocks, in the caller's thread) or at the commit (decoding, in parallel).
  * SPDX-License-Identifier: GPL-3.0-or-later */
 #include "writer.h"
 
 #include "kvr_file.h"
-#include "kvr_half.h"
 #include "kvr_memory.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -223,110 +220,6 @@ enum kvr_status kvr__writer_close_tile(struct kvr_writer *w, uint32_t slot,
     if (status == KVR_OK)
         kvr__content_close_tile(c, slot);
     return status;
-}
-
-/* Rounds the mantissa to `bits`, ties to even, on the bit pattern: a carry
- * into the exponent is right, and subnormals become multiples of a power. */
-static void round_mantissa(uint16_t *half, size_t n, uint32_t bits)
-{
-    const uint32_t drop = 10 - bits;
-
-    if (bits == 0 || drop == 0)
-        return;
-    for (size_t i = 0; i < n; i++) {
-        const uint32_t odd = half[i] >> drop & 1u;
-        half[i] = (uint16_t)((half[i] + (1u << (drop - 1)) - 1 + odd) >>
-                             drop << drop);
-    }
-}
-
-static enum kvr_status refuse_weight(const struct kvr_writer *w, uint32_t layer,
-                                     uint32_t head, uint32_t row,
-                                     const float *in, size_t n, float most,
-                                     struct kvr_error *err)
-{
-    size_t key = 0;
-
-    while (key < n && in[key] >= 0 && in[key] <= most)
-        key++;
-    return kvr_fail(err, KVR_ERR_INPUT,
-                    "%s: layer %u head %u row %u key %zu: weight %g: expected "
-                    "a finite number >= 0",
-                    w->path, w->content->box->shape.layers[layer].layer, head,
-                    row, key, (double)in[key]);
-}
-
-/* One row: checked, summed as given, rounded into the open tile, where -0 is
- * 0. */
-static enum kvr_status store_row(struct kvr_writer *w, uint32_t layer,
-                                 uint32_t head, uint32_t row, const float *in,
-                                 struct kvr_error *err)
-{
-    struct content *c = w->content;
-    const uint32_t slot = c->first_slot[SET_ATTENTION][layer] + head;
-    const struct kvr_trace_shape *shape = &c->box->shape;
-    const uint32_t n =
-        kvr__row_keys(&shape->layers[layer], row, shape->n_token);
-    const float most = shape->dtype == KVR_F16 ? 65504.0f : 3e38f;
-    uint8_t *to = kvr__content_row(c, slot, row);
-    struct mass_row *mass = &w->mass[slot];
-    double sum;
-
-    if (!kvr__sum_weights(&sum, in, n, most))
-        return refuse_weight(w, layer, head, row, in, n, most, err);
-    if (to == NULL || !kvr_grow((void **)&mass->value, &mass->capacity,
-                                (size_t)row + 1, sizeof(float)))
-        return kvr_no_memory(err, "an open tile", (size_t)n * KVR_TILE_ROWS);
-    mass->value[row] = (float)sum;
-    if (shape->dtype == KVR_F32) {
-        float *whole = (float *)(void *)to;
-        for (uint32_t i = 0; i < n; i++)
-            whole[i] = in[i] + 0.0f;
-        return KVR_OK;
-    }
-    uint16_t *half = (uint16_t *)(void *)to;
-    kvr_f32_to_f16_n(half, in, n);
-    for (uint32_t i = 0; i < n; i++)
-        half[i] &= 0x7fff;
-    round_mantissa(half, n, shape->round_bits);
-    return KVR_OK;
-}
-
-enum kvr_status kvr_writer_rows(struct kvr_writer *w, uint32_t layer,
-                                uint32_t head, uint32_t first, uint32_t n,
-                                const float *in, size_t stride,
-                                struct kvr_error *err)
-{
-    const struct kvr_trace_shape *shape = &w->content->box->shape;
-
-    enum kvr_status status = kvr__writer_state(w, err);
-    if (status != KVR_OK)
-        return status;
-    if (layer >= shape->n_layer || head >= shape->layers[layer].n_head ||
-        (shape->layers[layer].stores & KVR_STORES_ATTENTION) == 0)
-        return kvr_fail(err, KVR_ERR_INPUT,
-                        "%s: stored layer %u head %u: there is none", w->path,
-                        layer, head);
-    const uint32_t slot = w->content->first_slot[SET_ATTENTION][layer] + head;
-    struct head_rows *rows = &w->content->heads[slot];
-    if (first != rows->n_row || n > shape->n_token - first)
-        return kvr_fail(err, KVR_ERR_INPUT,
-                        "%s: stored layer %u head %u: rows %u..%u: expected "
-                        "%u next and at most %u tokens",
-                        w->path, layer, head, first, first + n - 1, rows->n_row,
-                        shape->n_token);
-    for (uint32_t r = 0; r < n; r++) {
-        if (rows->n_row - rows->n_tiled == KVR_TILE_ROWS) {
-            status = kvr__writer_close_tile(w, slot, err);
-            if (status != KVR_OK)
-                return kvr__writer_failed(w, status, err);
-        }
-        status = store_row(w, layer, head, first + r, in + r * stride, err);
-        if (status != KVR_OK)
-            return status;
-        rows->n_row++;
-    }
-    return KVR_OK;
 }
 
 enum kvr_status kvr_writer_array(struct kvr_writer *w, uint32_t layer,

@@ -21,7 +21,7 @@ struct options {
     const char *model, *prompt, *file, *ids, *text, *tokenizer, *chat;
     uint32_t n_generate, prompt_len, round_bits, prompt_chunk;
     bool generate_given, top_p_given;
-    int backend, dtype, store;
+    int backend, compute, dtype, store;
     const char *with;
     double temperature, top_p;
     bool no_special, ignore_eos, sync, dry_run, show_tokens;
@@ -78,6 +78,12 @@ static const struct kvr_option rows[] = {
      .offset = FIELD(backend),
      .choices = "auto|cpu|cuda",
      .help = "where to compute (default auto)"},
+    {.name = "compute",
+     .type = KVR_OPTION_CHOICE,
+     .offset = FIELD(compute),
+     .choices = "auto|f32|f16|bf16",
+     .help = "what products are computed from (default auto: f32 where that "
+             "fits on the device)"},
     {.name = "dtype",
      .type = KVR_OPTION_CHOICE,
      .offset = FIELD(dtype),
@@ -270,6 +276,7 @@ static struct kvr_capture_options capture_options(const struct options *o,
         .top_p = o->top_p,
         .seed = o->common.seed,
         .backend = (enum kvr_capture_backend)o->backend,
+        .compute = (enum kvr_capture_compute)o->compute,
         .layers = o->common.layers,
         .heads = o->common.heads,
         .dtype = (enum kvr_dtype)o->dtype,
@@ -292,13 +299,15 @@ static json_t *settings_json(const struct options *o,
                              const struct kvr_capture_plan *plan)
 {
     return json_pack(
-        "{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:f, s:f, s:I, s:i, s:s?, "
+        "{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:f, s:f, s:I, s:i, "
+        "s:s?, "
         "s:s?, s:s, s:s}",
         "model", o->model, "name", plan->model_name, "architecture",
         plan->architecture, "quantisation", plan->quantisation, "backend",
-        plan->backend, "backend_why", plan->backend_why, "bos", plan->bos,
-        "dtype", o->dtype == KVR_F32 ? "f32" : "f16", "temperature",
-        o->temperature, "top_p", o->top_p_given ? o->top_p : 1.0, "seed",
+        plan->backend, "backend_why", plan->backend_why, "compute",
+        plan->compute, "bos", plan->bos, "dtype",
+        o->dtype == KVR_F32 ? "f32" : "f16", "temperature", o->temperature,
+        "top_p", o->top_p_given ? o->top_p : 1.0, "seed",
         (json_int_t)o->common.seed, "round_bits", (int)o->round_bits,
         "tokenizer", o->tokenizer, "chat", plan->chat, "store",
         store_names[o->store], "with", o->with != NULL ? o->with : "norms");
@@ -403,6 +412,11 @@ static json_t *plan_json(const struct kvr_capture_plan *plan)
     if (plan->logits_bytes > 0)
         json_object_set_new(item, "logits_bytes",
                             json_integer((json_int_t)plan->logits_bytes));
+    if (plan->device_bytes == 0)
+        cli_null(item, "device_bytes", "the back end has no memory of its own");
+    else
+        json_object_set_new(item, "device_bytes",
+                            json_integer((json_int_t)plan->device_bytes));
     if (plan->disk_free == UINT64_MAX)
         cli_null(item, "disk_free", "not known");
     else
@@ -502,6 +516,7 @@ static void announce(const struct kvr_capture_plan *plan)
     kvr_log(KVR_LOG_NOTE, "%s (%s, %s) on %s: %s", plan->model_name,
             plan->architecture, plan->quantisation, plan->backend,
             plan->backend_why);
+    kvr_log(KVR_LOG_DETAIL, "computed in %s", plan->compute);
     kvr_log(KVR_LOG_NOTE,
             "%" PRIu32 " tokens (prompt %" PRIu32 "), %" PRIu32
             " layers of %" PRIu32 " heads: about %s of trace, %s of memory",

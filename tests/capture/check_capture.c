@@ -166,7 +166,7 @@ START_TEST(trace_holds_what_was_decoded)
     ck_assert_int_eq(shape->source, KVR_SOURCE_CAPTURE);
     ck_assert_str_eq(shape->cache, "full");
     ck_assert_str_eq(shape->architecture, "llama");
-    ck_assert_str_eq(shape->backend, "cpu");
+    ck_assert_str_eq(shape->backend, golden_backend()->name);
     ck_assert_ptr_nonnull(strstr(shape->bos, "added id 1"));
     ck_assert_uint_eq(strlen(shape->model_hash), 32);
     ck_assert_uint_eq(shape->layers[1].layer, 1);
@@ -325,9 +325,11 @@ START_TEST(chosen_layers_and_heads_are_stored)
     ck_assert_uint_eq(layer->n_kv_head, 1);
     ck_assert_uint_eq(layer->head_index[1], 3);
     float *rows = read_rows(trace, 0, 1);
-    ck_assert_mem_eq(rows, expected, (size_t)T * T * sizeof *rows);
-    ck_assert_mem_eq(read_array(trace, 0, KVR_KEY_NORM, 1), norm,
-                     T * sizeof *norm);
+    /* a device may compute a layer in another way where nobody looks */
+    const double bound = golden_backend() == &kvr_backend_cpu ? 0 : 5e-4;
+    ck_assert_double_le(golden_max_diff(rows, expected, (size_t)T * T), bound);
+    ck_assert_double_le(
+        golden_max_diff(read_array(trace, 0, KVR_KEY_NORM, 1), norm, T), bound);
     free(rows);
     free(expected);
     kvr_trace_close(trace);
@@ -470,9 +472,6 @@ START_TEST(refuses_before_the_first_token)
     must_fail(kvr_capture_run(c, &result, NULL, NULL, &err), KVR_ERR_EXISTS,
               "out.kvt.h5");
     kvr_capture_free(c);
-    o.backend = KVR_CAPTURE_CUDA;
-    must_fail(kvr_capture_new(&c, &o, &err), KVR_ERR_UNSUPPORTED,
-              "no CUDA module");
 }
 END_TEST
 

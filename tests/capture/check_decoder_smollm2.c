@@ -280,11 +280,16 @@ int main(void)
     Suite *suite = suite_create("decoder_smollm2");
     TCase *tc = tcase_create("decoder_smollm2");
     tcase_set_timeout(tc, 300);
-    tcase_add_loop_test(tc, agrees_in_one_pass, 0, 3);
-    tcase_add_loop_test(tc, agrees_in_chunks, 0, 3);
-    tcase_add_loop_test(tc, agrees_step_by_step, 0, 3);
-    tcase_add_loop_test(tc, generates_the_same_ids, 0, 3);
-    tcase_add_test(tc, threads_change_nothing);
+    /* an emulated device is slow: without the longest text and the slowest
+     * ways through it */
+    const bool brief = getenv("KVR_TEST_BRIEF") != NULL;
+    tcase_add_loop_test(tc, agrees_in_one_pass, brief, 3);
+    tcase_add_loop_test(tc, agrees_in_chunks, brief ? 1 : 0, brief ? 2 : 3);
+    if (!brief) {
+        tcase_add_loop_test(tc, agrees_step_by_step, 0, 3);
+        tcase_add_test(tc, threads_change_nothing);
+    }
+    tcase_add_loop_test(tc, generates_the_same_ids, brief ? 2 : 0, 3);
     suite_add_tcase(suite, tc);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

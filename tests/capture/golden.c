@@ -209,6 +209,20 @@ static float *floats(size_t n)
     return out;
 }
 
+const struct kvr_backend *golden_backend(void)
+{
+    static char why[KVR_BACKEND_WHY];
+    const struct kvr_backend *backend = NULL;
+    const char *name = getenv("KVR_TEST_BACKEND");
+    struct kvr_error err = {0};
+
+    if (name == NULL || name[0] == '\0')
+        return &kvr_backend_cpu;
+    ck_assert_str_eq(name, "cuda");
+    must(kvr_backend_choose(&backend, why, KVR_BACKEND_CUDA, &err));
+    return backend;
+}
+
 void golden_run_init(struct golden_run *run, const char *path, uint32_t n_token,
                      uint32_t max_rows, uint32_t threads)
 {
@@ -218,7 +232,7 @@ void golden_run_init(struct golden_run *run, const char *path, uint32_t n_token,
 
     *run = (struct golden_run){.n_token = n_token};
     must(kvr_model_init(&run->model, path, &err));
-    must(kvr_decoder_new(&run->decoder, &run->model, &kvr_backend_cpu, &options,
+    must(kvr_decoder_new(&run->decoder, &run->model, golden_backend(), &options,
                          &err));
     const struct kvr_config *c = &run->model.config;
     const size_t T = n_token, heads = (size_t)c->n_layer * c->n_head;
@@ -261,6 +275,7 @@ void golden_feed(struct golden_run *run, const int32_t *ids, uint32_t n,
         must(kvr_decoder_feed(run->decoder, ids + i,
                               n - i < chunk ? n - i : chunk, &run->observer,
                               &err));
+    must(kvr_decoder_drain(run->decoder, &err));
 }
 
 double golden_max_diff(const float *a, const float *b, size_t n)

@@ -33,6 +33,9 @@ void golden_members(struct golden *golden, const char *group,
  * NULL where it is not to be had. Static storage. */
 const char *golden_model(void);
 
+/* The CPU back end, or the one that KVR_TEST_BACKEND=cuda loads. */
+const struct kvr_backend *golden_backend(void);
+
 /* Everything that a run of the decoder showed. */
 struct golden_run {
     struct kvr_model model;

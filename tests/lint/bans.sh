@@ -5,5 +5,5 @@
 . "$(dirname "$0")/lint.sh" "$1"
 
 # shellcheck disable=SC2046
-awk -f tests/lint/bans.awk $(sources .c .h .def .cu .cuh) |
+awk -f tests/lint/bans.awk $(sources .c .h .def .cu .cuh .cpp) |
     verdict "bans: none is called"

@@ -11,7 +11,7 @@ if [ -z "$tool" ] || ! "$tool" --version | grep -q "version $decides\."; then
     exit 77
 fi
 # shellcheck disable=SC2046
-"$tool" --dry-run $(sources .c .h) 2>&1 |
+"$tool" --dry-run $(sources .c .h .cu .cuh .cpp) 2>&1 |
     awk -F: '/code should be/ && !seen[$1]++ {
         print $1 ":" $2 ": not as clang-format lays it out" }' |
     verdict "format: as clang-format lays it out"

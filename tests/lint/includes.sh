@@ -7,6 +7,6 @@
     sources .h .def .cuh | sed 's/^/header:/'
     # shellcheck disable=SC2046
     grep -nHE '^[[:space:]]*#[[:space:]]*include' \
-        $(sources .c .h .def .cu .cuh)
+        $(sources .c .h .def .cu .cuh .cpp)
 } | awk -f tests/lint/includes.awk tests/lint/includes.txt - |
     verdict "includes: as the table allows"

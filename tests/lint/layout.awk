@@ -20,7 +20,7 @@ FNR == 1 { end_of_file(); name = FILENAME; spdx = 0; start = 0 }
         print FILENAME ":" FNR ": " length(text) " columns, at most 80"
 }
 /[ \t\r]$/ { print FILENAME ":" FNR ": white space at the end" }
-FILENAME !~ /\.(c|h|cu|cuh)$/ { next }
+FILENAME !~ /\.(c|h|cu|cuh|cpp)$/ { next }
 /^[A-Za-z_].*\(/ { head = $0 }
 /^\{$/ { start = FNR }
 /^\}/ {

@@ -4,5 +4,5 @@
 . "$(dirname "$0")/lint.sh" "$1"
 
 # shellcheck disable=SC2046
-awk -f tests/lint/layout.awk $(sources .c .h .def .cu .cuh .sh .cmake .awk \
-    .py run CMakeLists.txt) | verdict "layout: licence lines and lengths"
+awk -f tests/lint/layout.awk $(sources .c .h .def .cu .cuh .cpp .sh .cmake \
+    .awk .py run CMakeLists.txt) | verdict "layout: licence lines and lengths"

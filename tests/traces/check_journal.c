@@ -182,6 +182,41 @@ START_TEST(a_killed_assembly_leaves_nothing_for_long)
 }
 END_TEST
 
+/* Rows of a large step come in several records; a cut between them loses the
+ * step. */
+START_TEST(a_step_in_several_records_is_one_step)
+{
+    const struct made wide = {.n_layer = 1,
+                              .n_head = 64,
+                              .n_kv_head = 1,
+                              .t = 303,
+                              .prompt_len = 300,
+                              .dtype = KVR_F16};
+    char path[600], part[620], why[512] = "";
+    struct kvr_writer *writer = NULL;
+    struct kvr_error err = {0};
+
+    snprintf(path, sizeof path, "%s", made_path("wide.kvt.h5"));
+    snprintf(part, sizeof part, "%s.part", path);
+    must(made_open(&writer, &wide, path, true, &err));
+    must(made_steps(writer, &wide, 0, 300, &err));
+    const size_t before = made_size(part);
+    must(made_steps(writer, &wide, 300, 303, &err));
+    const size_t after = made_size(part);
+    kvr_writer_abandon(writer);
+    ck_assert_uint_gt(after - before, 64 << 10); /* more than one record's */
+    must(made_copy(made_path("cut.part"), part, before + (after - before) / 2)
+             ? KVR_OK
+             : KVR_ERR_IO);
+    must(kvr_trace_repair(made_path("cut.part"), made_path("cut.h5"), true,
+                          &err));
+    ck_assert_msg(made_equal(&wide, made_path("cut.h5"), 300, why, sizeof why),
+                  "%s", why);
+    must(kvr_trace_repair(part, path, false, &err));
+    ck_assert_msg(made_equal(&wide, path, 303, why, sizeof why), "%s", why);
+}
+END_TEST
+
 /* The child is killed at a moment of the scheduler's choosing. */
 START_TEST(sigkill_leaves_closed_steps)
 {
@@ -326,7 +361,7 @@ KVR_SUITE("journal", a_cut_anywhere_loses_only_the_open_step,
           a_flipped_bit_ends_the_journal_there,
           the_repaired_run_equals_the_uninterrupted_one,
           a_killed_assembly_leaves_nothing_for_long,
-          sigkill_leaves_closed_steps,
+          a_step_in_several_records_is_one_step, sigkill_leaves_closed_steps,
           a_second_process_is_refused_and_harms_nothing,
           a_left_journal_is_named_with_its_repair,
           a_full_disk_keeps_the_closed_steps,

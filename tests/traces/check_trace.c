@@ -2,6 +2,7 @@
  * SPDX-License-Identifier: GPL-3.0-or-later */
 #include "kvr_trace.h"
 
+#include "kvr_half.h"
 #include "made.h"
 #include "suite.h"
 
@@ -232,8 +233,67 @@ START_TEST(a_bad_weight_is_named)
 }
 END_TEST
 
+/* All rows of one head at once: floats, or the same as halves. */
+static enum kvr_status give_head(struct kvr_writer *w, const struct made *m,
+                                 bool as_halves, const float *mass,
+                                 struct kvr_error *err)
+{
+    enum kvr_status status = KVR_OK;
+    float row[256];
+    uint16_t half[256];
+
+    for (uint32_t t = 0; t < m->t && status == KVR_OK; t++) {
+        made_row(m, 0, 0, t, row);
+        if (t > 0)
+            row[0] = -0.0f;
+        kvr_f32_to_f16_n(half, row, t + 1);
+        status = as_halves ? kvr_writer_half_rows(w, 0, 0, t, 1, half, 256, err)
+                           : kvr_writer_rows(w, 0, 0, t, 1, row, 256, err);
+    }
+    if (status == KVR_OK && mass != NULL)
+        status =
+            kvr_writer_array(w, 0, KVR_ROW_MASS, 1, 0, m->t, mass, m->t, err);
+    return status != KVR_OK ? status : kvr_writer_commit(w, m->t, err);
+}
+
+START_TEST(rows_of_halves_are_stored_as_they_are)
+{
+    struct made m = {
+        .n_layer = 1, .n_head = 1, .n_kv_head = 1, .t = 150, .prompt_len = 150};
+    const uint16_t nan_half[1] = {0x7e00}, minus_half[1] = {0xbc00};
+    const char *paths[2] = {made_path("floats.h5"), made_path("halves.h5")};
+    struct kvr_writer *w = NULL;
+    struct kvr_error err = {0};
+    float mass[150];
+
+    for (uint32_t t = 0; t < m.t; t++)
+        mass[t] = 1;
+    for (int i = 0; i < 2; i++) {
+        must(made_open(&w, &m, paths[i], true, &err));
+        must(give_head(w, &m, i == 1, mass, &err));
+        must(kvr_writer_finish(w, &err));
+    }
+    ck_assert(made_same(paths[0], paths[1]));
+    must(made_open(&w, &m, paths[0], true, &err));
+    must_fail(give_head(w, &m, true, NULL, &err), KVR_ERR_INPUT,
+              "without row_mass");
+    kvr_writer_abandon(w);
+    must(made_open(&w, &m, paths[0], true, &err));
+    must_fail(kvr_writer_half_rows(w, 0, 0, 0, 1, nan_half, 1, &err),
+              KVR_ERR_INPUT, "row 0 key 0: weight nan");
+    must_fail(kvr_writer_half_rows(w, 0, 0, 0, 1, minus_half, 1, &err),
+              KVR_ERR_INPUT, "weight -1");
+    kvr_writer_abandon(w);
+    m.round_bits = 7;
+    must(made_open(&w, &m, paths[0], true, &err));
+    must_fail(kvr_writer_half_rows(w, 0, 0, 0, 1, nan_half, 1, &err),
+              KVR_ERR_INPUT, "of other numbers");
+    kvr_writer_abandon(w);
+}
+END_TEST
+
 KVR_SUITE("trace", rows_come_back_as_stored, one_token_is_a_trace,
           an_early_end_leaves_what_was_committed, masks_keep_their_span,
           long_rows_span_chunks, arrays_and_tokens_come_back,
           the_same_input_gives_the_same_bytes, what_exists_is_not_overwritten,
-          a_bad_weight_is_named)
+          a_bad_weight_is_named, rows_of_halves_are_stored_as_they_are)
