@@ -62,7 +62,6 @@ struct plan {
  * units. Index r: row of the strip. */
 struct facts {
     uint32_t first_head, n_head; /* query heads in the layer */
-    uint32_t n_row;              /* rows of the strip */
     double *summed;   /* [STRIP][stride] loss rows summed over heads */
     double *total;    /* [STRIP][n_head] mass of the row */
     double *sink;     /* [STRIP][n_head] mass outside the tokens */
@@ -73,8 +72,8 @@ struct facts {
     double *hint;     /* [1 + n_head][n_budget] of the last row: the summed one,
                          then each head's */
     double *head_top; /* [STRIP][n_budget] each head its own, summed */
-    double *drawn;    /* [STRIP + 1][n_budget][stride] mass that counted rows
-                         before r had on a token that was over the B-th */
+    double *drawn;    /* [n_budget][stride] mass that counted rows had on a
+                         token while it was over the B-th; see late.c */
     uint64_t *over, *at_least; /* [STRIP][n_budget][words] */
     uint64_t *accessed;        /* [STRIP][words] of the recorded mean row */
     uint32_t *n_accessed;      /* [STRIP] past tokens only, hit scope */
@@ -106,9 +105,18 @@ struct late {
     double left, settled;
 };
 
+/* The view's back door for draws. */
+struct draw {
+    const struct unit *unit;
+    uint64_t seed;
+    enum kvr_purpose purpose;
+};
+
 /* One policy at one budget over the caches that share its set. */
 struct unit {
     const struct run *run;
+    struct kvr_view view; /* what the rule is shown in this step */
+    struct draw draw;
     struct kvr_setting setting;
     struct kvr_window window;             /* the policy's own */
     uint32_t protect_first, protect_last; /* union with the simulator's */
@@ -125,9 +133,9 @@ struct unit {
     uint32_t *gone_order; /* [T] tokens in the order in which they left */
     uint32_t *gone_from;  /* [T + 1] the first of them after each row */
     uint32_t n_gone;
-    uint32_t n_resident, oldest;     /* oldest: no resident below it */
-    uint32_t evicted_now, strip_row; /* of the step in progress */
-    double *m;                       /* [n_head][counted rows] */
+    uint32_t n_resident, oldest; /* oldest: no resident below it */
+    uint32_t evicted_now;        /* in the step in progress */
+    double *m;                   /* [n_head][counted rows] */
     uint32_t n_m;
     struct kvr_tally *tally;             /* [n_cache], units */
     double *head_missed, *head_recorded; /* [n_head] units */
@@ -166,6 +174,7 @@ struct layer_work {
     uint64_t *all;                   /* [words] the same as a set */
     kvr_real *sorted;                /* [stride] */
     double *wide;                    /* [stride] */
+    struct unit **alike;             /* [n_unit] */
     double *tops;                    /* [n_budget] */
     const kvr_real **row;            /* [n_head] rows that are being reduced */
     kvr_real *by;  /* [n_head] and what each is multiplied with */
@@ -238,10 +247,10 @@ void unit_advance(struct unit *u, struct layer_work *w, uint32_t first,
 void unit_count(struct unit *u, struct layer_work *w, uint32_t c, uint32_t t,
                 uint32_t r, const double *kept);
 /* late.c. Row t of the layer is row r of the strip. */
-/* The token leaves in the step in progress: remembers what it had drawn. */
-void late_left(struct unit *u, const struct layer_work *w, uint32_t position);
-/* What is late goes to its bin of lag; before row t is counted. */
-void late_age(struct unit *u, const struct layer_work *w, uint32_t t);
+/* After the strip of n rows that begins with row `first`: what all units of a
+ * cache were missing. */
+void late_advance(struct layer_work *w, uint32_t cache, uint32_t first,
+                  uint32_t n);
 /* Counts `missing` ties at the B-th weight that nothing resident covers. */
 void late_ties(struct unit *u, uint32_t c, const struct layer_work *w,
                uint32_t r, uint32_t t, uint32_t missing);

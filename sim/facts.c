@@ -26,14 +26,13 @@ size_t facts_bytes(const struct plan *plan, uint32_t n_head)
     size_t row = plan->stride * sizeof(double) +
                  (2 * n_head + 1 + 3 * nb) * sizeof(double) +
                  (2 * nb + 1) * plan->words * sizeof(uint64_t) +
-                 nb * plan->stride * sizeof(double) +
                  nb * plan->stride * sizeof(double) + sizeof(uint32_t);
 
     if (plan->needs_next)
         row += plan->stride * sizeof(uint32_t);
     if (plan->needs_future)
         row += plan->stride * sizeof(double);
-    return STRIP * row;
+    return STRIP * row + nb * plan->stride * sizeof(double);
 }
 
 enum kvr_status facts_init(struct facts *f, const struct plan *plan,
@@ -53,8 +52,7 @@ enum kvr_status facts_init(struct facts *f, const struct plan *plan,
     f->least = kvr_aligned_calloc(STRIP * nb, sizeof(double));
     f->hint = kvr_aligned_calloc((1 + n_head) * nb, sizeof(double));
     f->head_top = kvr_aligned_calloc(STRIP * nb, sizeof(double));
-    f->drawn =
-        kvr_aligned_calloc((STRIP + 1) * nb * plan->stride, sizeof(double));
+    f->drawn = kvr_aligned_calloc(nb * plan->stride, sizeof(double));
     f->over = kvr_aligned_calloc(bits, sizeof(uint64_t));
     f->at_least = kvr_aligned_calloc(bits, sizeof(uint64_t));
     f->accessed =
@@ -149,24 +147,6 @@ static void fill_bits(struct layer_work *w, struct facts *f, uint32_t r,
         over[t / 64] &= newest - 1;
         at_least[t / 64] &= newest - 1;
     }
-}
-
-/* What rows up to row t drew from each token, at every budget. */
-static void fill_drawn(struct layer_work *w, struct facts *f, uint32_t r,
-                       uint32_t t)
-{
-    const struct plan *plan = w->plan;
-    const size_t nb = plan->options->n_budget;
-    const bool counted = t >= plan->score_first && t <= plan->score_last;
-    double *summed = f->summed + r * plan->stride;
-
-    summed[t] = 0; /* the newest is no past token */
-    for (size_t b = 0; b < nb; b++)
-        plan->kernels->add_above(f->drawn + ((r + 1) * nb + b) * plan->stride,
-                                 f->drawn + (r * nb + b) * plan->stride, summed,
-                                 counted ? f->least[r * nb + b] : HUGE_VAL,
-                                 (t + 64) / 64 * 64);
-    summed[t] = f->newest[r];
 }
 
 static int real_descending(const void *a, const void *b)
@@ -348,11 +328,7 @@ enum kvr_status facts_fill(struct layer_work *w, uint32_t cache, uint32_t step,
 {
     const struct plan *plan = w->plan;
     struct facts *f = &w->facts[cache];
-    const size_t drawn = plan->options->n_budget * plan->stride;
 
-    if (step > plan->score_first) /* go on from the last strip's last row */
-        memcpy(f->drawn, f->drawn + f->n_row * drawn, drawn * sizeof(double));
-    f->n_row = n;
     for (uint32_t r = 0; r < n; r++) {
         const uint32_t t = step + r;
         const enum kvr_status status = fill_sums(w, f, r, t, k + r, err);
@@ -362,7 +338,6 @@ enum kvr_status facts_fill(struct layer_work *w, uint32_t cache, uint32_t step,
             plan->needs_top) {
             fill_tops(w, f, r, t, k + r);
             fill_bits(w, f, r, t);
-            fill_drawn(w, f, r, t);
             fill_accesses(w, f, r, t, k + r);
         }
         if (w->future != NULL)

@@ -19,71 +19,80 @@ struct search {
     const double *wide; /* where row is NULL */
     double scale, unit; /* weights to units, and back */
     bool whole;         /* units are whole */
+    double shift;       /* see struct bracket */
+    int64_t zero;       /* bits of 0 units */
     uint32_t n;         /* padded */
 };
 
-/* The count-th heaviest is above low, at most high. */
+/* The count-th heaviest is above low, at most high. Both as the bits of a
+ * double: whole numbers in the order of the numbers, and a logarithm good
+ * enough to steer by. Where units are whole, of one unit more, as 0 has no
+ * logarithm. */
 struct bracket {
-    double low, high; /* units */
+    int64_t low, high;
     uint32_t count, above_low, above_high;
-    bool found;  /* exactly `count` are above low */
     bool closed; /* no number that the row could hold lies between them */
 };
 
-/* The bits of a double: a logarithm good enough to steer by. */
-static int64_t log_of(double x)
+static int64_t bits_of(const struct search *s, double units)
 {
+    const double x = units + s->shift;
     int64_t bits;
 
     memcpy(&bits, &x, sizeof bits);
     return bits;
 }
 
-static double power_of(int64_t log)
+static double units_of(const struct search *s, int64_t bits)
 {
     double x;
 
-    memcpy(&x, &log, sizeof x);
-    return x;
+    memcpy(&x, &bits, sizeof x);
+    return x - s->shift;
 }
 
-/* The number next to `at` that the row could hold. */
-static double settle_on(const struct search *s, const struct bracket *b,
-                        double at)
+/* The number next to `units` that the row could hold. */
+static int64_t settle_on(const struct search *s, double units)
 {
     if (!s->whole)
-        return at;
-    at = (double)(int64_t)at;
-    if (at <= b->low)
-        at = b->low + 1;
-    else if (at >= b->high)
-        at = b->high - 1;
-    return s->row == NULL ? at : (double)(kvr_real)(at * s->unit) * s->scale;
+        return bits_of(s, units);
+    units = (double)(int64_t)units;
+    if (s->row != NULL)
+        units = (double)(kvr_real)(units * s->unit) * s->scale;
+    return bits_of(s, units);
 }
 
-/* `part` of `parts` of the way from low to high, by logarithm. */
-static double between(const struct search *s, const struct bracket *b,
-                      int64_t part, int64_t parts)
+/* part / 64 of the way from low to high, by logarithm. */
+static int64_t between(const struct search *s, const struct bracket *b,
+                       int64_t part)
 {
-    const double shift = s->whole ? 1 : 0;
-    const double first = b->low > 0 ? b->low : 0;
-    const int64_t low = log_of(first + shift), high = log_of(b->high + shift);
+    const int64_t low = b->low > s->zero ? b->low : s->zero;
+    const int64_t at =
+        settle_on(s, units_of(s, low + (b->high - low) / 64 * part));
 
-    return settle_on(s, b, power_of(low + (high - low) / parts * part) - shift);
-}
-
-static bool inside(const struct bracket *b, double at)
-{
-    return (at > b->low) & (at < b->high);
+    return s->whole && at == b->low ? settle_on(s, units_of(s, b->low) + 1)
+                                    : at;
 }
 
 /* Weights fall about as counts rise: a guess from the bound that a count is
  * known of. */
-static double guess(const struct search *s, const struct bracket *b)
+static int64_t guess(const struct search *s, const struct bracket *b)
 {
-    if (b->low > 0)
-        return settle_on(s, b, b->low * b->above_low / b->count);
-    return settle_on(s, b, b->high * (b->above_high + 0.5) / (b->count + 0.5));
+    const bool low = b->low > s->zero;
+    const double from = units_of(s, low ? b->low : b->high);
+    const double above = low ? b->above_low : b->above_high + 0.5;
+
+    return settle_on(s, from * above / (b->count + (low ? 0 : 0.5)));
+}
+
+static bool inside(const struct bracket *b, int64_t at)
+{
+    return (at > b->low) & (at < b->high);
+}
+
+static bool is_open(const struct bracket *b)
+{
+    return (b->above_low != b->count) & !b->closed;
 }
 
 static void count_above(const struct search *s, const double at[KVR_CUTS],
@@ -116,35 +125,38 @@ static void sum_above(const struct search *s, const double at[KVR_CUTS],
     memcpy(least, at, KVR_CUTS * sizeof *least);
 }
 
-/* Where to look in the next pass: KVR_CUTS places, shared out among the
- * brackets that are open. None: false. */
-static bool places(const struct search *s, struct bracket *b, uint32_t m,
-                   uint32_t pass, double at[KVR_CUTS])
-{
-    struct bracket *open[KVR_CUTS];
-    uint32_t n = 0, used = 0;
+/* How the places of a pass are shared out among 1, 2, .. open brackets: whose
+ * each is, and how far into it. */
+static const uint8_t owner[KVR_CUTS][KVR_CUTS] = {
+    {0, 0, 0, 0}, {0, 0, 1, 1}, {0, 1, 2, 2}, {0, 1, 2, 3}};
+static const uint8_t part[KVR_CUTS][KVR_CUTS] = {
+    {13, 26, 38, 51}, {21, 43, 21, 43}, {32, 32, 21, 43}, {32, 32, 32, 32}};
 
-    for (uint32_t j = 0; j < m; j++)
-        if (!b[j].found && !b[j].closed)
-            open[n++] = &b[j];
-    for (uint32_t k = 0; k < n; k++) {
-        const uint32_t share = (KVR_CUTS - used) / (n - k);
-        for (uint32_t i = 1; i <= share; i++) {
-            double x = share == 1 && pass < 3
-                           ? guess(s, open[k])
-                           : between(s, open[k], i, share + 1);
-            if (!inside(open[k], x))
-                x = between(s, open[k], 1, 2);
-            if (!inside(open[k], x))
-                open[k]->closed = true;
-            at[used++] = x;
-        }
+/* Where to look in the next pass; none: false. */
+static bool places(const struct search *s, struct bracket *b, uint32_t m,
+                   uint32_t pass, int64_t at[KVR_CUTS])
+{
+    uint32_t open[KVR_CUTS + 1], n = 0;
+
+    for (uint32_t j = 0; j < m; j++) { /* without a branch to mispredict */
+        open[n] = j;
+        n += is_open(&b[j]);
     }
-    return n > 0;
+    if (n == 0)
+        return false;
+    for (uint32_t i = 0; i < KVR_CUTS; i++) {
+        struct bracket *in = &b[open[owner[n - 1][i]]];
+        at[i] = pass < 3 ? guess(s, in) : between(s, in, part[n - 1][i]);
+        if (inside(in, at[i]))
+            continue;
+        at[i] = between(s, in, 32);
+        in->closed = !inside(in, at[i]);
+    }
+    return true;
 }
 
 /* Without branches: nobody could predict them. */
-static void learn(struct bracket *b, const double at[KVR_CUTS],
+static void learn(struct bracket *b, const int64_t at[KVR_CUTS],
                   const uint32_t count[KVR_CUTS])
 {
     for (uint32_t i = 0; i < KVR_CUTS; i++) {
@@ -156,17 +168,19 @@ static void learn(struct bracket *b, const double at[KVR_CUTS],
         b->high = upper ? at[i] : b->high;
         b->above_high = upper ? count[i] : b->above_high;
     }
-    b->found = b->above_low == b->count;
 }
 
 /* Narrows all brackets until each is found or holds one value. */
 static void narrow(const struct search *s, struct bracket *b, uint32_t m,
-                   double at[KVR_CUTS])
+                   int64_t at[KVR_CUTS])
 {
+    double units[KVR_CUTS];
     uint32_t count[KVR_CUTS];
 
     for (uint32_t pass = 0; pass == 0 || places(s, b, m, pass, at); pass++) {
-        count_above(s, at, count);
+        for (uint32_t i = 0; i < KVR_CUTS; i++)
+            units[i] = units_of(s, at[i]);
+        count_above(s, units, count);
         for (uint32_t j = 0; j < m; j++)
             learn(&b[j], at, count);
     }
@@ -178,43 +192,50 @@ static void find(const struct search *s, const uint32_t *count, uint32_t m,
                  double *least)
 {
     struct bracket b[KVR_CUTS];
+    int64_t first[KVR_CUTS];
     double at[KVR_CUTS], sum[KVR_CUTS], low[KVR_CUTS];
 
-    for (uint32_t j = 0; j < KVR_CUTS; j++)
+    for (uint32_t j = 0; j < KVR_CUTS; j++) {
+        first[j] = bits_of(s, HUGE_VAL);
         at[j] = HUGE_VAL;
+    }
     for (uint32_t j = 0; j < m; j++) {
         /* fewer than `count` are above total / count */
         const double high = total / count[j];
-        b[j] = (struct bracket){.low = -1,
-                                .high = s->whole ? (double)(int64_t)high + 1
-                                                 : high * 2,
-                                .count = count[j],
-                                .above_low = n};
-        at[j] = hint[j];
+        b[j] = (struct bracket){
+            .low = s->zero - 1,
+            .high = bits_of(s, s->whole ? (double)(int64_t)high + 1 : high * 2),
+            .count = count[j],
+            .above_low = n};
+        first[j] = settle_on(s, hint[j] > 0 ? hint[j] : 0);
     }
-    narrow(s, b, m, at);
-    for (uint32_t j = 0; j < KVR_CUTS; j++)
-        at[j] = j >= m ? HUGE_VAL : b[j].found ? b[j].low : b[j].high;
+    narrow(s, b, m, first);
+    for (uint32_t j = 0; j < m; j++)
+        at[j] = units_of(s, b[j].above_low == count[j] ? b[j].low : b[j].high);
     sum_above(s, at, sum, low);
     for (uint32_t j = 0; j < m; j++) {
-        const uint32_t ties = b[j].found ? 0 : count[j] - b[j].above_high;
-        mass[j] = sum[j] + ties * at[j];
-        least[j] = b[j].found ? low[j] : at[j];
+        const bool found = b[j].above_low == count[j];
+        mass[j] = sum[j] + (found ? 0 : count[j] - b[j].above_high) * at[j];
+        least[j] = found ? low[j] : at[j];
     }
 }
 
 static struct search search_of(const struct plan *plan, const kvr_real *row,
                                const double *summed, uint32_t n)
 {
-    return (struct search){
+    struct search s = {
         .kernels = plan->kernels,
         .row = row,
         .wide = summed,
         .scale = plan->scale,
         .unit = 1 / plan->scale,
         .whole = plan->whole_units,
+        .shift = plan->whole_units ? 1 : 0,
         .n = (n + 63) / 64 * 64,
     };
+
+    s.zero = bits_of(&s, 0);
+    return s;
 }
 
 void heaviest_at_budgets(const struct plan *plan, const kvr_real *row,

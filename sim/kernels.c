@@ -417,13 +417,12 @@ KVR_INLINE void sum_wide(double *sum, double *least, const double *value,
     least[3] = least_lane(s);
 }
 
-KVR_INLINE void add_above(double *out, const double *before,
-                          const double *value, double least, uint32_t n)
+KVR_INLINE void add_above(double *out, const double *value, double least,
+                          uint32_t n)
 {
-    for (uint32_t i = 0; i < n; i += DLANES) {
+    for (size_t i = 0; i < n; i += DLANES) {
         const dvec v = *(const dvec *)(value + i);
-        *(dvec *)(out + i) =
-            *(const dvec *)(before + i) + (dvec)((dmask)v & (v > least));
+        *(dvec *)(out + i) += (dvec)((dmask)v & (v > least));
     }
 }
 
@@ -541,11 +540,10 @@ KVR_INLINE void bits_above(uint64_t *out, const double *value, double least,
     { \
         return overlap(over, at_least, accessed, resident, words); \
     } \
-    target static void add_above_##suffix(double *out, const double *before, \
-                                          const double *value, double least, \
-                                          uint32_t n) \
+    target static void add_above_##suffix(double *out, const double *value, \
+                                          double least, uint32_t n) \
     { \
-        add_above(out, before, value, least, n); \
+        add_above(out, value, least, n); \
     } \
     target static void bits_above_##suffix(uint64_t *out, const double *value, \
                                            double least, int inclusive, \

@@ -75,9 +75,9 @@ struct kernels {
     struct overlap (*overlap)(const uint64_t *over, const uint64_t *at_least,
                               const uint64_t *accessed,
                               const uint64_t *resident, uint32_t words);
-    /* out = before, and value where it is above least. */
-    void (*add_above)(double *out, const double *before, const double *value,
-                      double least, uint32_t n);
+    /* out += value where it is above least. */
+    void (*add_above)(double *out, const double *value, double least,
+                      uint32_t n);
     /* Bit i of out is value[i] > least (or >=). */
     void (*bits_above)(uint64_t *out, const double *value, double least,
                        int inclusive, uint32_t n);

@@ -1,11 +1,14 @@
 /* late.c -- late importance: mass that rows wanted of tokens already gone.
  *
  * A row wants its B heaviest past tokens. What a token has drawn so far is the
- * same for all rules of one budget, so facts.c adds it up once; one that left
- * was missed by the difference to what it had drawn then. Only ties at the
- * B-th weight depend on what is resident, and are counted one by one.
+ * same for all rules of one budget, so it is added up once, after the strip:
+ * row by row, for all units of the budget together. A token that left was
+ * missed by the difference to what it had drawn then. Only ties at the B-th
+ * weight depend on what is resident, and are counted one by one.
  * SPDX-License-Identifier: GPL-3.0-or-later */
 #include "engine.h"
+
+#include <math.h>
 
 /* floor(log2(x)), x >= 1. */
 static uint32_t bin_of(uint32_t x)
@@ -15,54 +18,98 @@ static uint32_t bin_of(uint32_t x)
     return b < KVR_LAG_BINS ? b : KVR_LAG_BINS - 1;
 }
 
-/* What rows before row r of the strip wanted of each token. */
-static const double *drawn_before(const struct unit *u,
-                                  const struct layer_work *w, uint32_t c,
-                                  uint32_t r)
-{
-    const struct plan *plan = w->plan;
-    const size_t nb = plan->options->n_budget, b = u->run->budget_index;
-
-    return w->facts[u->first_cache + c].drawn + (r * nb + b) * plan->stride;
-}
-
-void late_left(struct unit *u, const struct layer_work *w, uint32_t position)
-{
-    for (uint32_t c = 0; c < u->n_cache; c++) {
-        struct late *late = &u->late[c * w->plan->T + position];
-        late->left = late->settled =
-            drawn_before(u, w, c, u->strip_row + 1)[position];
-    }
-}
-
 /* What tokens [from, to) of those gone were missed by since they were settled
  * last. */
-static double settle(const struct unit *u, struct late *late, const double *now,
-                     uint32_t from, uint32_t to)
+static double settle(const struct unit *u, struct late *late,
+                     const double *drawn, uint32_t from, uint32_t to)
 {
     double sum = 0;
 
     for (uint32_t i = from; i < to; i++) {
         const uint32_t position = u->gone_order[i];
-        sum += now[position] - late[position].settled;
-        late[position].settled = now[position];
+        sum += drawn[position] - late[position].settled;
+        late[position].settled = drawn[position];
     }
     return sum;
 }
 
 /* Tokens whose eviction is 2^b rows ago by row t move on to bin b. A set that
  * several caches share has its bins in the first. */
-void late_age(struct unit *u, const struct layer_work *w, uint32_t t)
+static void age(struct unit *u, struct late *late, const double *drawn,
+                uint32_t t)
 {
-    if (u->n_gone == 0 || u->run->policy->mask != NULL)
+    for (uint32_t b = 1; b < KVR_LAG_BINS && (uint32_t)1 << b <= t; b++) {
+        const uint32_t *gone = u->gone_from + t - ((uint32_t)1 << b);
+        u->tally[0].late_by_lag[b - 1] +=
+            settle(u, late, drawn, gone[0], gone[1]);
+    }
+}
+
+/* Those that left after row t begin. */
+static void begin(const struct unit *u, struct late *late, const double *drawn,
+                  uint32_t t)
+{
+    for (uint32_t i = u->gone_from[t]; i < u->gone_from[t + 1]; i++) {
+        const uint32_t position = u->gone_order[i];
+        late[position].left = late[position].settled = drawn[position];
+    }
+}
+
+static struct late *late_of(const struct unit *u, const struct plan *plan,
+                            uint32_t cache)
+{
+    return u->late + (size_t)(cache - u->first_cache) * plan->T;
+}
+
+/* What row t drew from each past token that was over the B-th weight. */
+static void draw_row(const struct layer_work *w, struct facts *f, size_t budget,
+                     uint32_t r, uint32_t t)
+{
+    const struct plan *plan = w->plan;
+    double *summed = f->summed + r * plan->stride;
+
+    if (t < plan->score_first || t > plan->score_last)
         return;
-    for (uint32_t c = 0; c < u->n_cache; c++) {
-        const double *now = drawn_before(u, w, c, u->strip_row);
-        struct late *late = u->late + c * w->plan->T;
-        for (uint32_t b = 1; b < KVR_LAG_BINS && (uint32_t)1 << b <= t; b++) {
-            const uint32_t *gone = u->gone_from + t - ((uint32_t)1 << b);
-            u->tally[0].late_by_lag[b - 1] +=
-                settle(u, late, now, gone[0], gone[1]);
+    summed[t] = 0; /* the newest is no past token */
+    plan->kernels->add_above(f->drawn + budget * plan->stride, summed,
+                             f->least[r * plan->options->n_budget + budget],
+                             (t + 64) / 64 * 64);
+    summed[t] = f->newest[r];
+}
+
+/* The units of one budget that hold a cache, and evict for good. */
+static uint32_t gather(const struct layer_work *w, uint32_t cache,
+                       size_t budget)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < w->n_unit; i++) {
+        struct unit *u = &w->units[i];
+        if (u->run->budget_index == budget && u->run->policy->mask == NULL &&
+            cache - u->first_cache < u->n_cache)
+            w->alike[n++] = u;
+    }
+    return n;
+}
+
+void late_advance(struct layer_work *w, uint32_t cache, uint32_t first,
+                  uint32_t n)
+{
+    const struct plan *plan = w->plan;
+    struct facts *f = &w->facts[cache];
+
+    for (size_t b = 0; b < plan->options->n_budget; b++) {
+        const double *drawn = f->drawn + b * plan->stride;
+        const uint32_t n_unit = gather(w, cache, b);
+        for (uint32_t r = 0; r < n && n_unit > 0; r++) {
+            const uint32_t t = first + r;
+            for (uint32_t i = 0; i < n_unit; i++)
+                if (w->alike[i]->n_gone > 0)
+                    age(w->alike[i], late_of(w->alike[i], plan, cache), drawn,
+                        t);
+            draw_row(w, f, b, r, t);
+            for (uint32_t i = 0; i < n_unit; i++)
+                begin(w->alike[i], late_of(w->alike[i], plan, cache), drawn, t);
         }
     }
 }
@@ -116,22 +163,23 @@ void late_hidden(struct unit *u, uint32_t c, const struct layer_work *w,
 /* What left is by age and lag; what a mask hides has neither. */
 void late_finish(struct unit *u, const struct layer_work *w)
 {
-    const uint32_t T = w->plan->T;
+    const struct plan *plan = w->plan;
 
     if (u->run->policy->mask != NULL)
         return;
     for (uint32_t c = 0; c < u->n_cache; c++) {
-        const double *now =
-            drawn_before(u, w, c, w->facts[u->first_cache + c].n_row);
-        struct late *late = u->late + c * T;
+        const uint32_t cache = u->first_cache + c;
+        const double *drawn =
+            w->facts[cache].drawn + u->run->budget_index * plan->stride;
+        struct late *late = late_of(u, plan, cache);
         for (uint32_t k = 0; k < u->n_gone; k++) {
             const uint32_t i = u->gone_order[k], left = u->left_at[i];
-            const double all = now[i] - late[i].left;
+            const double all = drawn[i] - late[i].left;
             u->tally[c].late += all;
             u->tally[0].late_by_age[bin_of(left - i + 1)] += all;
-            if (left + 1 < T)
-                u->tally[0].late_by_lag[bin_of(T - 1 - left)] +=
-                    settle(u, late, now, k, k + 1);
+            if (left + 1 < plan->T)
+                u->tally[0].late_by_lag[bin_of(plan->T - 1 - left)] +=
+                    settle(u, late, drawn, k, k + 1);
         }
     }
 }

@@ -55,6 +55,7 @@ static void work_fini(struct layer_work *w)
     for (uint32_t i = 0; i < w->n_unit; i++)
         unit_fini(&w->units[i]);
     free(w->units);
+    free(w->alike);
     future_free(w);
     for (uint32_t c = 0; w->facts != NULL && c < w->n_cache; c++)
         facts_fini(&w->facts[c]);
@@ -125,7 +126,8 @@ static enum kvr_status make_units(struct layer_work *w, struct kvr_error *err)
     const struct plan *plan = w->plan;
 
     w->units = kvr_calloc(plan->n_run * w->n_cache, sizeof *w->units);
-    if (w->units == NULL)
+    w->alike = kvr_calloc(plan->n_run * w->n_cache, sizeof *w->alike);
+    if (w->units == NULL || w->alike == NULL)
         return kvr_no_memory(err, "units", plan->n_run * w->n_cache);
     for (size_t i = 0; i < plan->n_run; i++) {
         const struct run *run = &plan->runs[i];
@@ -169,6 +171,8 @@ static enum kvr_status replay_tile(struct layer_work *w, uint32_t first,
             for (uint32_t i = 0; i < w->n_unit; i++)
                 if (sees_all(w, i))
                     unit_advance(&w->units[i], w, first + k, k, r, r + 1);
+        for (uint32_t c = 0; c < w->n_cache; c++)
+            late_advance(w, c, first + k, m);
     }
     return KVR_OK;
 }

@@ -12,13 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The view's back door for draws. */
-struct draw {
-    const struct unit *unit;
-    uint64_t seed;
-    enum kvr_purpose purpose;
-};
-
 static uint32_t below(const struct kvr_view *view, uint32_t index, uint32_t m)
 {
     const struct draw *d = view->ud;
@@ -176,12 +169,20 @@ enum kvr_status unit_init(struct unit *u, const struct layer_work *w,
                     .group_size = n_cache * w->group,
                     .arg = run->arg},
     };
+    u->draw = (struct draw){
+        .unit = u, .seed = plan->options->seed, .purpose = KVR_RANDOM_POLICY};
     if (w->shape->head_index != NULL) /* a selection of the model's heads */
         u->head_number = w->shape->head_index[u->first_head] / w->group;
     if (policy->window != NULL)
         policy->window(&u->setting, &u->window);
     set_limits(u, plan);
     const enum kvr_status status = allocate(u, plan, err);
+    u->view = (struct kvr_view){.setting = &u->setting,
+                                .ties = plan->options->ties,
+                                .resident = u->resident,
+                                .bits = u->bits,
+                                .below = below,
+                                .ud = &u->draw};
     if (status == KVR_OK && policy->begin != NULL)
         policy->begin(u->state, &u->setting);
     return status;
@@ -224,14 +225,12 @@ static void set(struct unit *u, uint32_t position)
     u->n_resident++;
 }
 
-static void clear(struct unit *u, const struct layer_work *w,
-                  struct kvr_view *view, uint32_t position)
+static void clear(struct unit *u, struct kvr_view *view, uint32_t position)
 {
     u->resident[position] = 0;
     u->bits[position / 64] &= ~((uint64_t)1 << (position % 64));
     u->left_at[position] = view->step;
     u->gone_order[u->n_gone++] = position;
-    late_left(u, w, position);
     u->n_resident--;
     view->n_resident = u->n_resident;
     if (u->run->policy->leave != NULL)
@@ -248,7 +247,7 @@ static void expire(struct unit *u, const struct layer_work *w,
 
     for (uint32_t i = u->oldest; i < from; i++)
         if (u->resident[i] != 0)
-            clear(u, w, view, i);
+            clear(u, view, i);
 }
 
 static bool sees_rows(const struct run *run)
@@ -437,7 +436,7 @@ static void evict_one(struct unit *u, struct layer_work *w,
     u->evicted_now++;
     if (w->plan->options->schedules && !remember(u, view->step, victim))
         return;
-    clear(u, w, view, victim);
+    clear(u, view, victim);
 }
 
 /* Ranks by the rule's form; keys are computed once per step. */
@@ -543,37 +542,30 @@ static void step(struct unit *u, struct layer_work *w, uint32_t t, uint32_t k,
 {
     const struct plan *plan = w->plan;
     const struct kvr_policy *policy = u->run->policy;
-    const struct draw draw = {
-        .unit = u, .seed = plan->options->seed, .purpose = KVR_RANDOM_POLICY};
-    struct kvr_view view = {
-        .setting = &u->setting,
-        .step = t,
-        .n = t + 1,
-        .ties = plan->options->ties,
-        .resident = u->resident,
-        .bits = u->bits,
-        .below = below,
-        .ud = &draw,
-        .last = t + 1 > u->protect_last ? t + 1 - u->protect_last : 0,
-    };
+    struct kvr_view *view = &u->view;
     const bool counted = t >= plan->P
                              ? t >= plan->score_first && t <= plan->score_last
                              : plan->options->stream_prefill;
 
+    view->step = t;
+    view->n = t + 1;
+    view->first = view->n_evict = 0;
+    view->last = t + 1 > u->protect_last ? t + 1 - u->protect_last : 0;
+    view->weight = NULL;
+    view->accessed = NULL;
+    view->tied = NULL;
     u->evicted_now = 0;
-    u->strip_row = r;
     u->gone_from[t] = u->n_gone;
-    late_age(u, w, t);
     set(u, t);
     u->score[t] = 0;
-    view.n_resident = u->n_resident;
-    expire(u, w, &view, t);
-    see_facts(u, w, &view, r);
+    view->n_resident = u->n_resident;
+    expire(u, w, view, t);
+    see_facts(u, w, view, r);
     if (policy->insert != NULL)
-        policy->insert(u->state, &view);
+        policy->insert(u->state, view);
     if (policy->mask != NULL && t >= plan->P)
-        apply_mask(u, w, &view);
-    view.n_resident = u->n_resident;
+        apply_mask(u, w, view);
+    view->n_resident = u->n_resident;
     if (u->visible_at != NULL)
         u->visible_at[t] = u->n_resident;
     if (counted || sees_rows(u->run)) {
@@ -582,8 +574,8 @@ static void step(struct unit *u, struct layer_work *w, uint32_t t, uint32_t k,
             unit_count(u, w, c, t, r, w->kept + c * w->group);
     }
     if (sees_rows(u->run))
-        observe(u, w, &view);
-    make_room(u, w, &view);
+        observe(u, w, view);
+    make_room(u, w, view);
     if (u->steps != NULL && counted && t >= plan->P)
         for (uint32_t c = 0; c < u->n_cache; c++)
             u->steps[(size_t)c * u->n_m + t - plan->score_first].evicted =
