@@ -129,8 +129,8 @@ struct unit {
     int32_t *resident;    /* [stride] */
     uint64_t *bits;       /* [words] */
     uint32_t *left_at;    /* [T] row after which it left */
-    struct late *late;    /* [n_cache][T] */
     uint32_t *gone_order; /* [T] tokens in the order in which they left */
+    struct late *late;    /* [n_cache][T] in that order; see late.c */
     uint32_t *gone_from;  /* [T + 1] the first of them after each row */
     uint32_t n_gone;
     uint32_t n_resident, oldest; /* oldest: no resident below it */

@@ -67,8 +67,9 @@ static int64_t between(const struct search *s, const struct bracket *b,
                        int64_t part)
 {
     const int64_t low = b->low > s->zero ? b->low : s->zero;
-    const int64_t at =
-        settle_on(s, units_of(s, low + (b->high - low) / 64 * part));
+    const int64_t wide = b->high - low;
+    const int64_t at = settle_on(
+        s, units_of(s, low + wide / 64 * part + wide % 64 * part / 64));
 
     return s->whole && at == b->low ? settle_on(s, units_of(s, b->low) + 1)
                                     : at;

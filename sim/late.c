@@ -26,9 +26,9 @@ static double settle(const struct unit *u, struct late *late,
     double sum = 0;
 
     for (uint32_t i = from; i < to; i++) {
-        const uint32_t position = u->gone_order[i];
-        sum += drawn[position] - late[position].settled;
-        late[position].settled = drawn[position];
+        const double now = drawn[u->gone_order[i]];
+        sum += now - late[i].settled;
+        late[i].settled = now;
     }
     return sum;
 }
@@ -49,10 +49,8 @@ static void age(struct unit *u, struct late *late, const double *drawn,
 static void begin(const struct unit *u, struct late *late, const double *drawn,
                   uint32_t t)
 {
-    for (uint32_t i = u->gone_from[t]; i < u->gone_from[t + 1]; i++) {
-        const uint32_t position = u->gone_order[i];
-        late[position].left = late[position].settled = drawn[position];
-    }
+    for (uint32_t i = u->gone_from[t]; i < u->gone_from[t + 1]; i++)
+        late[i].left = late[i].settled = drawn[u->gone_order[i]];
 }
 
 static struct late *late_of(const struct unit *u, const struct plan *plan,
@@ -174,7 +172,7 @@ void late_finish(struct unit *u, const struct layer_work *w)
         struct late *late = late_of(u, plan, cache);
         for (uint32_t k = 0; k < u->n_gone; k++) {
             const uint32_t i = u->gone_order[k], left = u->left_at[i];
-            const double all = drawn[i] - late[i].left;
+            const double all = drawn[i] - late[k].left;
             u->tally[c].late += all;
             u->tally[0].late_by_age[bin_of(left - i + 1)] += all;
             if (left + 1 < plan->T)

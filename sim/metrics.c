@@ -81,7 +81,7 @@ static void count_head(struct unit *u, struct kvr_tally *tally, uint32_t h,
     if (kept <= 0)
         tally->blind_rows++;
     if (m < 1) {
-        tally->kl -= log1p(-m);
+        tally->kl -= m > 0 ? log1p(-m) : 0;
         tally->kl_rows++;
     } else {
         tally->infinite_rows++;
