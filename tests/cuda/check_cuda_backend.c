@@ -217,13 +217,19 @@ struct slow {
     struct kvr_config config;
 };
 
-/* Slow: gives way many times before it takes the rows. */
+/* Slow: gives way many times before it takes the rows, and for the first until
+ * the decoder is ahead, which it must be able to be. */
 static enum kvr_status take_slowly(void *ud, const struct kvr_rows *rows,
                                    struct kvr_error *err)
 {
     struct slow *s = ud;
 
     (void)err;
+    for (uint64_t i = 0; i < 100000000 && rows->first == 0; i++) {
+        if (atomic_load(&s->fed) > 2)
+            break;
+        sched_yield();
+    }
     for (int i = 0; i < 200; i++) {
         const uint32_t fed = atomic_load(&s->fed);
         if (fed > rows->first && fed - rows->first > s->most_ahead)
