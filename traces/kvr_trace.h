@@ -219,7 +219,7 @@ struct kvr_writer;
 struct kvr_writer_options {
     bool force;  /* overwrite an existing output */
     bool sync;   /* fsync at every commit */
-    int deflate; /* libdeflate level 0..12; 0: store raw. -1: default (4) */
+    int deflate; /* libdeflate level 0..12; 0: store raw. -1: default (1) */
     uint32_t threads; /* compression of tiles at commit; 0: processors */
 };
 
