@@ -51,6 +51,15 @@ static double units_of(const struct search *s, int64_t bits)
     return x - s->shift;
 }
 
+static double bits_as_log(uint32_t count)
+{
+    const double x = count + 0.5;
+    int64_t bits;
+
+    memcpy(&bits, &x, sizeof bits);
+    return (double)bits;
+}
+
 /* The number next to `units` that the row could hold. */
 static int64_t settle_on(const struct search *s, double units)
 {
@@ -75,15 +84,17 @@ static int64_t between(const struct search *s, const struct bracket *b,
                                     : at;
 }
 
-/* Weights fall about as counts rise: a guess from the bound that a count is
- * known of. */
-static int64_t guess(const struct search *s, const struct bracket *b)
+/* Where between the bounds, of 64: weights fall about like a power of the
+ * count. Not too near either end, as that would learn little. */
+static int64_t likely(const struct bracket *b, int64_t margin)
 {
-    const bool low = b->low > s->zero;
-    const double from = units_of(s, low ? b->low : b->high);
-    const double above = low ? b->above_low : b->above_high + 0.5;
+    const double low = bits_as_log(b->above_low);
+    const double high = bits_as_log(b->above_high);
+    const double part = 64 * (low - bits_as_log(b->count)) / (low - high);
 
-    return settle_on(s, from * above / (b->count + (low ? 0 : 0.5)));
+    if (part < (double)margin)
+        return margin;
+    return part > (double)(64 - margin) ? 64 - margin : (int64_t)part;
 }
 
 static bool inside(const struct bracket *b, int64_t at)
@@ -126,12 +137,18 @@ static void sum_above(const struct search *s, const double at[KVR_CUTS],
     memcpy(least, at, KVR_CUTS * sizeof *least);
 }
 
+/* Where many weights are equal counts mislead: halving is sure to end. */
+enum { MISLED = 12 };
+
 /* How the places of a pass are shared out among 1, 2, .. open brackets: whose
- * each is, and how far into it. */
+ * each is, how far aside from the likely place, and how far that keeps from the
+ * ends. All of 64. */
 static const uint8_t owner[KVR_CUTS][KVR_CUTS] = {
     {0, 0, 0, 0}, {0, 0, 1, 1}, {0, 1, 2, 2}, {0, 1, 2, 3}};
-static const uint8_t part[KVR_CUTS][KVR_CUTS] = {
-    {13, 26, 38, 51}, {21, 43, 21, 43}, {32, 32, 21, 43}, {32, 32, 32, 32}};
+static const int8_t aside[KVR_CUTS][KVR_CUTS] = {
+    {-18, -6, 6, 18}, {-7, 7, -7, 7}, {0, 0, -7, 7}, {0, 0, 0, 0}};
+
+static const uint8_t margin[KVR_CUTS] = {20, 11, 11, 5};
 
 /* Where to look in the next pass; none: false. */
 static bool places(const struct search *s, struct bracket *b, uint32_t m,
@@ -147,7 +164,8 @@ static bool places(const struct search *s, struct bracket *b, uint32_t m,
         return false;
     for (uint32_t i = 0; i < KVR_CUTS; i++) {
         struct bracket *in = &b[open[owner[n - 1][i]]];
-        at[i] = pass < 3 ? guess(s, in) : between(s, in, part[n - 1][i]);
+        const int64_t part = pass < MISLED ? likely(in, margin[n - 1]) : 32;
+        at[i] = between(s, in, part + aside[n - 1][i]);
         if (inside(in, at[i]))
             continue;
         at[i] = between(s, in, 32);
@@ -176,15 +194,15 @@ static void narrow(const struct search *s, struct bracket *b, uint32_t m,
                    int64_t at[KVR_CUTS])
 {
     double units[KVR_CUTS];
-    uint32_t count[KVR_CUTS];
+    uint32_t count[KVR_CUTS], pass = 0;
 
-    for (uint32_t pass = 0; pass == 0 || places(s, b, m, pass, at); pass++) {
+    do {
         for (uint32_t i = 0; i < KVR_CUTS; i++)
             units[i] = units_of(s, at[i]);
         count_above(s, units, count);
         for (uint32_t j = 0; j < m; j++)
             learn(&b[j], at, count);
-    }
+    } while (places(s, b, m, pass++, at));
 }
 
 /* m budgets of at least 1 and below n tokens. hint: about where. */
