@@ -29,7 +29,7 @@ enum answer { UNKNOWN, SAFE, UNSAFE };
 struct file_bytes {
     int fd;
     uint64_t size;
-    const char *name; /* of the attribute */
+    const char *name; /* of the attribute; NULL: all are weighed */
     uint64_t next[MAX_BLOCKS], length[MAX_BLOCKS];
     int n_block;
 };
@@ -108,6 +108,57 @@ static bool is_text_type(const uint8_t *type, size_t n)
     return place == 16 && item == 1;
 }
 
+/* Elements that a dataspace message of n bytes describes; false: it does not
+ * hold its own dimensions. */
+static bool count_elements(uint64_t *count, const uint8_t *space, size_t n)
+{
+    enum { NO_DATA = 2 };
+    const size_t head = n > 0 && space[0] == 1 ? 8 : 4;
+
+    if (n < head || space[0] < 1 || space[0] > 2 ||
+        n < head + 8 * (size_t)space[1])
+        return false;
+    *count = space[0] == 2 && space[3] == NO_DATA ? 0 : 1;
+    for (unsigned i = 0; i < space[1]; i++) {
+        uint64_t dim;
+        memcpy(&dim, space + head + 8 * i, sizeof dim);
+        if (__builtin_mul_overflow(*count, dim, count))
+            return false;
+    }
+    return true;
+}
+
+/* HDF5 copies as many bytes as type and space say, whatever the message holds:
+ * UNSAFE where that is more. */
+static enum answer weigh_attribute(struct cursor in)
+{
+    const uint8_t *lead = kvr__take(&in, 2);
+    const unsigned version = lead != NULL ? lead[0] : 0;
+    const uint32_t n_name = take_u16(&in), n_type = take_u16(&in);
+    const uint32_t n_space = take_u16(&in);
+    uint32_t item = 0;
+    uint64_t count, bytes;
+
+    if (version < 1 || version > 3)
+        return UNKNOWN; /* HDF5 refuses it */
+    if (version > 1 && lead[1] != 0)
+        return UNSAFE; /* shared types and spaces: neither we nor h5py */
+    if (version == 3)
+        (void)kvr__take(&in, 1);
+    const uint8_t *name = kvr__take(&in, padded(n_name, version));
+    const uint8_t *type = kvr__take(&in, padded(n_type, version));
+    const uint8_t *space = kvr__take(&in, padded(n_space, version));
+    if (name == NULL || type == NULL || space == NULL || n_type < 8 ||
+        memchr(name, 0, n_name) == NULL ||
+        !count_elements(&count, space, n_space))
+        return UNSAFE;
+    memcpy(&item, type + 4, sizeof item);
+    return __builtin_mul_overflow(count, (uint64_t)item, &bytes) ||
+                   bytes > in.left
+               ? UNSAFE
+               : UNKNOWN;
+}
+
 /* An attribute message: sizes, name, type, space, data. */
 static enum answer look_at_attribute(const struct file_bytes *file,
                                      struct cursor in)
@@ -155,7 +206,8 @@ static enum answer look_in_block(struct file_bytes *file, uint64_t at,
             break;
         struct cursor message = {.at = data, .left = size};
         if (type == MESSAGE_ATTRIBUTE)
-            answer = look_at_attribute(file, message);
+            answer = file->name == NULL ? weigh_attribute(message)
+                                        : look_at_attribute(file, message);
         if (type == MESSAGE_CONTINUATION && file->n_block < MAX_BLOCKS) {
             file->next[file->n_block] = kvr__take_u64(&message);
             file->length[file->n_block++] = kvr__take_u64(&message);
@@ -185,7 +237,12 @@ static enum answer look_in_header(struct file_bytes *file, uint64_t at)
         answer = look_in_block(file, file->next[i], file->length[i]);
     /* HDF5 found the attribute: a header of this kind that lacks it is not
      * what HDF5 thinks it is */
-    return answer == UNKNOWN ? UNSAFE : answer;
+    return answer == UNKNOWN && file->name != NULL ? UNSAFE : answer;
+}
+
+bool kvr__h5_attributes_whole(hid_t object)
+{
+    return kvr__h5_vlen_safe(object, NULL);
 }
 
 bool kvr__h5_vlen_safe(hid_t object, const char *name)

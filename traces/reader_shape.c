@@ -1,5 +1,6 @@
 /* reader_shape.c -- what a file says it is, checked against itself.
  * SPDX-License-Identifier: GPL-3.0-or-later */
+#include "h5_vlen.h"
 #include "reader_h5.h"
 
 #include "kvr_memory.h"
@@ -36,6 +37,18 @@ static enum kvr_status check_format(struct kvr_trace *trace, hid_t file,
     trace->facts.version[0] = (uint32_t)version[0];
     trace->facts.version[1] = (uint32_t)version[1];
     return KVR_OK;
+}
+
+static enum kvr_status check_attributes(const struct kvr_trace *trace,
+                                        hid_t object, const char *where,
+                                        struct kvr_error *err)
+{
+    if (kvr__h5_attributes_whole(object))
+        return KVR_OK;
+    return kvr_fail(err, KVR_ERR_INPUT,
+                    "%s: %s: an attribute is longer than its place in the "
+                    "file: damaged",
+                    trace->path, where);
 }
 
 /* A non-negative integer attribute that fits 32 bits. */
@@ -129,7 +142,9 @@ static enum kvr_status load_model(struct kvr_trace *trace, hid_t file,
     const hid_t group = H5Gopen2(file, "model", H5P_DEFAULT);
     if (group < 0)
         return kvr__h5_fail(err, KVR_ERR_INPUT, trace->path, "/model");
-    const enum kvr_status status = load_texts(trace, group, "/model", err);
+    enum kvr_status status = check_attributes(trace, group, "/model", err);
+    if (status == KVR_OK)
+        status = load_texts(trace, group, "/model", err);
     H5Gclose(group);
     return status;
 }
@@ -208,7 +223,11 @@ hid_t kvr__open_layer(const struct kvr_trace *trace, hid_t file, uint32_t layer,
             const hid_t group = H5Gopen2(file, name, H5P_DEFAULT);
             if (group < 0)
                 (void)kvr__h5_fail(err, KVR_ERR_INPUT, trace->path, name);
-            return group;
+            else if (check_attributes(trace, group, name, err) == KVR_OK)
+                return group;
+            if (group >= 0)
+                H5Gclose(group);
+            return -1;
         }
     }
     (void)kvr_fail(err, KVR_ERR_INPUT,
@@ -430,7 +449,9 @@ enum kvr_status kvr__load_shape(struct kvr_trace *trace, hid_t file,
     uint32_t n_layer = 0;
     bool attention = false;
 
-    enum kvr_status status = check_format(trace, file, err);
+    enum kvr_status status = check_attributes(trace, file, "/", err);
+    if (status == KVR_OK)
+        status = check_format(trace, file, err);
     if (status == KVR_OK)
         status = list_layers(&list, trace, file, err);
     if (status == KVR_OK)
