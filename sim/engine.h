@@ -254,6 +254,7 @@ void late_advance(struct layer_work *w, uint32_t cache, uint32_t first,
 /* Counts `missing` ties at the B-th weight that nothing resident covers. */
 void late_ties(struct unit *u, uint32_t c, const struct layer_work *w,
                uint32_t r, uint32_t t, uint32_t missing);
+/* Counts what is over the B-th weight and a mask hides. */
 void late_hidden(struct unit *u, uint32_t c, const struct layer_work *w,
                  uint32_t r, uint32_t t);
 /* After the last row. */

@@ -26,13 +26,14 @@ size_t facts_bytes(const struct plan *plan, uint32_t n_head)
     size_t row = plan->stride * sizeof(double) +
                  (2 * n_head + 1 + 3 * nb) * sizeof(double) +
                  (2 * nb + 1) * plan->words * sizeof(uint64_t) +
-                 nb * plan->stride * sizeof(double) + sizeof(uint32_t);
+                 sizeof(uint32_t);
 
     if (plan->needs_next)
         row += plan->stride * sizeof(uint32_t);
     if (plan->needs_future)
         row += plan->stride * sizeof(double);
-    return STRIP * row + nb * plan->stride * sizeof(double);
+    return STRIP * row +
+           nb * (plan->stride + 1 + n_head) * sizeof(double); /* drawn, hint */
 }
 
 enum kvr_status facts_init(struct facts *f, const struct plan *plan,
@@ -116,7 +117,8 @@ static void fill_tops(struct layer_work *w, struct facts *f, uint32_t r,
     for (size_t b = 0; b < nb; b++)
         head_top[b] = f->n_head == 1 ? top[b] : 0;
     for (uint32_t h = 0; f->n_head > 1 && h < f->n_head; h++) {
-        kvr_real *row = w->loss + (loss_of(w, f->first_head + h, k) - w->loss);
+        kvr_real *row =
+            w->loss + ((size_t)(f->first_head + h) * TILE + k) * plan->stride;
         const kvr_real newest = row[t];
         row[t] = 0;
         heaviest_at_budgets(plan, row, NULL, t,

@@ -77,11 +77,26 @@ static int64_t between(const struct search *s, const struct bracket *b,
 {
     const int64_t low = b->low > s->zero ? b->low : s->zero;
     const int64_t wide = b->high - low;
-    const int64_t at = settle_on(
-        s, units_of(s, low + wide / 64 * part + wide % 64 * part / 64));
 
-    return s->whole && at == b->low ? settle_on(s, units_of(s, b->low) + 1)
-                                    : at;
+    return settle_on(
+        s, units_of(s, low + wide / 64 * part + wide % 64 * part / 64));
+}
+
+/* The next number above low that the row could hold. */
+static int64_t next_above(const struct search *s, const struct bracket *b)
+{
+    if (b->low < s->zero)
+        return s->zero;
+    if (!s->whole)
+        return b->low + 1;
+    const double low = units_of(s, b->low);
+    double next = low + 1;
+    if (s->row != NULL && sizeof(kvr_real) == sizeof(float)) {
+        const double held =
+            (double)nextafterf((float)(low * s->unit), 2) * s->scale;
+        next = held > next ? held : next;
+    }
+    return bits_of(s, next);
 }
 
 /* Where between the bounds, of 64: weights fall about like a power of the
@@ -169,6 +184,8 @@ static bool places(const struct search *s, struct bracket *b, uint32_t m,
         if (inside(in, at[i]))
             continue;
         at[i] = between(s, in, 32);
+        if (!inside(in, at[i]))
+            at[i] = next_above(s, in);
         in->closed = !inside(in, at[i]);
     }
     return true;

@@ -8,8 +8,6 @@
  * SPDX-License-Identifier: GPL-3.0-or-later */
 #include "engine.h"
 
-#include <math.h>
-
 /* floor(log2(x)), x >= 1. */
 static uint32_t bin_of(uint32_t x)
 {

@@ -10,6 +10,11 @@
  * trace->box; T and dtype come from the first layer's attention. */
 enum kvr_status kvr__load_shape(struct kvr_trace *trace, hid_t file,
                                 struct kvr_error *err);
+/* To be asked of an object before its attributes are read: KVR_ERR_INPUT
+ * where one says that it is longer than its place in the file (h5_vlen.h). */
+enum kvr_status kvr__check_attributes(const struct kvr_trace *trace,
+                                      hid_t object, const char *where,
+                                      struct kvr_error *err);
 /* Group of stored layer `layer`; close it. Negative: err is filled. */
 hid_t kvr__open_layer(const struct kvr_trace *trace, hid_t file, uint32_t layer,
                       struct kvr_error *err);

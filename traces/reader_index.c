@@ -1,6 +1,5 @@
 /* reader_index.c -- where the bytes of rows lie, found once.
  * SPDX-License-Identifier: GPL-3.0-or-later */
-#include "h5_vlen.h"
 #include "reader_h5.h"
 
 #include "kvr_memory.h"
@@ -254,11 +253,8 @@ static enum kvr_status load_set(struct kvr_trace *trace, struct stored_set *a,
                         found, (unsigned long long)dims[0],
                         (unsigned long long)dims[1],
                         (unsigned long long)dims[2]);
-    if (!kvr__h5_attributes_whole(set))
-        return kvr_fail(err, KVR_ERR_INPUT,
-                        "%s: %s: an attribute is longer than its place in the "
-                        "file: damaged",
-                        trace->path, where);
+    if (kvr__check_attributes(trace, set, where, err) != KVR_OK)
+        return KVR_ERR_INPUT;
     a->from_f16 = kvr__h5_has_attr(set, "f16_rows");
     const hid_t plist = H5Dget_create_plist(set);
     if (plist < 0)

@@ -39,9 +39,9 @@ static enum kvr_status check_format(struct kvr_trace *trace, hid_t file,
     return KVR_OK;
 }
 
-static enum kvr_status check_attributes(const struct kvr_trace *trace,
-                                        hid_t object, const char *where,
-                                        struct kvr_error *err)
+enum kvr_status kvr__check_attributes(const struct kvr_trace *trace,
+                                      hid_t object, const char *where,
+                                      struct kvr_error *err)
 {
     if (kvr__h5_attributes_whole(object))
         return KVR_OK;
@@ -142,7 +142,7 @@ static enum kvr_status load_model(struct kvr_trace *trace, hid_t file,
     const hid_t group = H5Gopen2(file, "model", H5P_DEFAULT);
     if (group < 0)
         return kvr__h5_fail(err, KVR_ERR_INPUT, trace->path, "/model");
-    enum kvr_status status = check_attributes(trace, group, "/model", err);
+    enum kvr_status status = kvr__check_attributes(trace, group, "/model", err);
     if (status == KVR_OK)
         status = load_texts(trace, group, "/model", err);
     H5Gclose(group);
@@ -223,7 +223,7 @@ hid_t kvr__open_layer(const struct kvr_trace *trace, hid_t file, uint32_t layer,
             const hid_t group = H5Gopen2(file, name, H5P_DEFAULT);
             if (group < 0)
                 (void)kvr__h5_fail(err, KVR_ERR_INPUT, trace->path, name);
-            else if (check_attributes(trace, group, name, err) == KVR_OK)
+            else if (kvr__check_attributes(trace, group, name, err) == KVR_OK)
                 return group;
             if (group >= 0)
                 H5Gclose(group);
@@ -449,7 +449,7 @@ enum kvr_status kvr__load_shape(struct kvr_trace *trace, hid_t file,
     uint32_t n_layer = 0;
     bool attention = false;
 
-    enum kvr_status status = check_attributes(trace, file, "/", err);
+    enum kvr_status status = kvr__check_attributes(trace, file, "/", err);
     if (status == KVR_OK)
         status = check_format(trace, file, err);
     if (status == KVR_OK)
