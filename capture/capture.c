@@ -258,8 +258,13 @@ static void fill_plan(struct kvr_capture *c)
     kvr_trace_estimate(&plan->raw_bytes, &plan->expected_bytes, &c->shape);
     plan->logits_bytes =
         (uint64_t)plan->n_token_max * c->shape.n_vocab * sizeof(float);
-    /* the journal goes only when the trace is whole */
-    plan->disk_bytes = 2 * plan->expected_bytes;
+    /* The journal goes only when the trace is whole. What is generated, and
+     * chunks that are no whole tiles, come to it as steps too. */
+    plan->disk_bytes =
+        2 * plan->expected_bytes +
+        kvr_trace_step_bytes(&c->shape, c->prompt_chunk % KVR_TILE_ROWS == 0
+                                            ? plan->n_given
+                                            : 0);
     plan->disk_free = c->options.output != NULL
                           ? kvr_free_space(c->options.output)
                           : UINT64_MAX;

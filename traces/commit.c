@@ -11,7 +11,7 @@
 
 /* Rows of open tiles are read again only after a kill: speed over size. A
  * record of them has about so many bytes; many are packed in parallel. */
-enum { ROWS_LEVEL = 1, ROWS_BYTES = 128 << 10, ROWS_PARTS = 64 };
+enum { ROWS_BYTES = 128 << 10, ROWS_PARTS = 64 };
 
 static enum kvr_status check_heads(const struct kvr_writer *w, uint32_t n_step,
                                    struct kvr_error *err)
@@ -133,6 +133,24 @@ static enum kvr_status close_full(struct kvr_writer *w, uint32_t n_step,
     return status;
 }
 
+static enum kvr_status append_bytes(struct kvr_writer *w,
+                                    struct journal_record record,
+                                    struct bytes *payload,
+                                    struct kvr_error *err)
+{
+    enum kvr_status status;
+
+    if (payload->failed) {
+        status = kvr_no_memory(err, "a journal record", payload->n);
+    } else {
+        record.size = payload->n;
+        status =
+            kvr__journal_append(w->journal, &record, payload->data, NULL, err);
+    }
+    free(payload->data);
+    return status;
+}
+
 /* Rows first..n_step-1 of the open tiles of slots from[i]..from[i + 1]-1. */
 struct rows_job {
     struct kvr_writer *writer;
@@ -155,40 +173,25 @@ static void gather_rows(struct bytes *out, const struct rows_job *job,
         }
 }
 
-/* One record: shuffled and deflated. */
+/* One record: as they are, since the tile that replaces them is deflated soon
+ * enough. */
 static enum kvr_status write_part(uint32_t part, uint32_t worker, void *ud,
                                   struct kvr_error *err)
 {
     const struct rows_job *job = ud;
-    const size_t item = kvr__content_rows_item(job->writer->content);
-    struct journal_record record = {
-        .type = JOURNAL_ROWS, .a = job->first, .b = job->n_step - job->first};
+    struct journal_record record = {.type = JOURNAL_ROWS,
+                                    .a = job->first,
+                                    .b = job->n_step - job->first,
+                                    .extra = ROWS_PLAIN};
     struct bytes plain = {0};
-    struct codec *codec = NULL;
-    const uint8_t *packed;
-    size_t size = 0;
 
     (void)worker;
-    enum kvr_status status = kvr__codec_new(&codec, ROWS_LEVEL, err);
-    if (status != KVR_OK)
-        return status;
     gather_rows(&plain, job, part);
-    if (plain.failed)
-        status = kvr_no_memory(err, "the rows of a step", plain.n);
-    else
-        status = kvr__codec_pack(codec, &packed, &size, plain.data,
-                                 plain.n / item, item, err);
     if (job->n_part > 1) {
         record.c = job->from[part];
         record.d = job->from[part + 1] - job->from[part];
     }
-    record.size = size;
-    if (status == KVR_OK)
-        status = kvr__journal_append(job->writer->journal, &record, packed,
-                                     NULL, err);
-    free(plain.data);
-    kvr__codec_free(codec);
-    return status;
+    return append_bytes(job->writer, record, &plain, err);
 }
 
 /* Rows first..n_step-1 of all open tiles. */
@@ -216,24 +219,6 @@ static enum kvr_status write_rows(struct kvr_writer *w, uint32_t n_step,
         job.from[++job.n_part] = c->n_slot;
     return kvr_parallel_for(job.n_part, w->options.threads, write_part, &job,
                             err);
-}
-
-static enum kvr_status append_bytes(struct kvr_writer *w,
-                                    struct journal_record record,
-                                    struct bytes *payload,
-                                    struct kvr_error *err)
-{
-    enum kvr_status status;
-
-    if (payload->failed) {
-        status = kvr_no_memory(err, "a journal record", payload->n);
-    } else {
-        record.size = payload->n;
-        status =
-            kvr__journal_append(w->journal, &record, payload->data, NULL, err);
-    }
-    free(payload->data);
-    return status;
 }
 
 static enum kvr_status write_array(struct kvr_writer *w, uint32_t layer,

@@ -13,10 +13,13 @@
 enum {
     JOURNAL_MAGIC = 0x4a52564b, /* "KVRJ" */
     JOURNAL_MAJOR = 1,
-    JOURNAL_MINOR = 2,
+    JOURNAL_MINOR = 3,
     JOURNAL_RECORD = 64,    /* bytes before a payload */
     JOURNAL_SET_SHIFT = 16, /* of the dataset, above a tile's head */
 };
+
+/* How the rows of a step are kept: `extra` of their record. */
+enum { ROWS_DEFLATED, ROWS_PLAIN };
 
 /* Meaning of a, b, c, d and of the payload: JOURNAL.md. */
 enum journal_type {
@@ -36,7 +39,7 @@ struct journal_record {
     uint32_t a, b, c, d;
     uint64_t size;         /* of the payload */
     uint64_t payload_hash; /* XXH3-64 */
-    uint64_t extra;        /* a tile's hash; else 0 */
+    uint64_t extra;        /* by type, else 0 */
     uint64_t hash;         /* XXH3-64 of the 56 bytes before */
 };
 

@@ -148,6 +148,26 @@ static uint64_t rows_size(const struct content *c, uint32_t first, uint32_t n,
     return size;
 }
 
+/* `size` bytes of rows: the payload, or what is inflated from it into *own.
+ * NULL: it holds something else, or there is no memory. */
+static const uint8_t *rows_of(struct kvr_journal *j, const struct content *c,
+                              const struct journal_record *r, uint64_t size,
+                              uint8_t **own)
+{
+    const size_t item = kvr__content_rows_item(c);
+
+    if (r->extra == ROWS_PLAIN)
+        return r->size == size ? j->payload : NULL;
+    /* deflate's best is 1032 to 1: no larger claim sizes a buffer */
+    if (r->extra != ROWS_DEFLATED || size / 1040 > r->size)
+        return NULL;
+    *own = malloc(size);
+    if (*own == NULL || !kvr__codec_unpack(j->codec, *own, size / item, item,
+                                           j->payload, r->size, true))
+        return NULL;
+    return *own;
+}
+
 static bool apply_rows(struct kvr_journal *j, struct content *c,
                        const struct journal_record *r)
 {
@@ -155,17 +175,12 @@ static bool apply_rows(struct kvr_journal *j, struct content *c,
         return false;
     const uint32_t end = r->d != 0 ? r->c + r->d : c->n_slot;
     const uint64_t size = rows_size(c, r->a, r->b, r->c, end);
-    const size_t item = kvr__content_rows_item(c);
+    uint8_t *inflated = NULL;
     bool ok = false;
+    const uint8_t *from = size > 0 ? rows_of(j, c, r, size, &inflated) : NULL;
 
-    /* deflate's best is 1032 to 1: no larger claim sizes a buffer */
-    if (size == 0 || size / 1040 > r->size)
-        return false;
-    uint8_t *plain = malloc(size);
-    if (plain == NULL || !kvr__codec_unpack(j->codec, plain, size / item, item,
-                                            j->payload, r->size, true))
+    if (from == NULL)
         goto out;
-    const uint8_t *from = plain;
     for (uint32_t s = r->c; s < end; s++) {
         for (uint32_t row = r->a; row < r->a + r->b; row++) {
             const size_t bytes = kvr__content_row_size(c, s, row);
@@ -179,7 +194,7 @@ static bool apply_rows(struct kvr_journal *j, struct content *c,
     }
     ok = true;
 out:
-    free(plain);
+    free(inflated);
     return ok;
 }
 

@@ -133,14 +133,15 @@ void kvr_trace_scratch_free(struct kvr_trace_scratch *scratch);
 
 /* Rows first..first+n-1 of stored head `head` (index within the layer) of
  * stored layer `layer` into out[r * stride + key], r = 0..n-1. Keys above the
- * row's own index and up to `stride` are set to 0. stride >= T. Values are as
- * stored (f16 widened exactly; f32 rounded to multiples of 2^-30). Where the
- * layer has no attention they are computed from query and key, a block of
- * KVR_TILE_ROWS at a time, and rounded to multiples of 2^-30; the same bits
- * however they are asked for. Thread-safe with one scratch per thread. Cheapest
- * when first is a multiple of KVR_TILE_ROWS, n at most that, and a head's
- * rows, and the heads of a group, follow each other. A non-finite or negative
- * weight is KVR_ERR_INPUT naming layer, head, row and key. */
+ * row's own index and up to `stride` are set to 0. stride holds the last row's
+ * keys: first + n, or T where the mask hides none. Values are as stored (f16
+ * widened exactly; f32 rounded to multiples of 2^-30). Where the layer has no
+ * attention they are computed from query and key, a block of KVR_TILE_ROWS at a
+ * time, and rounded to multiples of 2^-30; the same bits however they are asked
+ * for. Thread-safe with one scratch per thread. Cheapest when first is a
+ * multiple of KVR_TILE_ROWS, n at most that, and a head's rows, and the heads
+ * of a group, follow each other. A non-finite or negative weight is
+ * KVR_ERR_INPUT naming layer, head, row and key. */
 enum kvr_status kvr_trace_read_rows(const struct kvr_trace *trace,
                                     uint32_t layer, uint32_t head,
                                     uint32_t first, uint32_t n, float *out,
@@ -313,6 +314,10 @@ void kvr_trace_time(char out[KVR_TIME_TEXT]);
  * without compression, expected assumes the usual ratios. */
 void kvr_trace_estimate(uint64_t *raw, uint64_t *expected,
                         const struct kvr_trace_shape *shape);
+/* Bytes of the rows from `first` on that the journal holds beside its tiles
+ * where they come a step at a time. */
+uint64_t kvr_trace_step_bytes(const struct kvr_trace_shape *shape,
+                              uint32_t first);
 
 #ifdef __cplusplus
 }

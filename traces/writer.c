@@ -308,19 +308,44 @@ static uint64_t vector_bytes(const struct kvr_trace_shape *shape,
     return bytes;
 }
 
+/* Heads with attention, and bytes of queries, keys and values in `vectors`. */
+static uint64_t attention_heads(const struct kvr_trace_shape *shape,
+                                uint64_t *vectors)
+{
+    uint64_t heads = 0;
+
+    for (uint32_t l = 0; l < shape->n_layer; l++) {
+        const struct kvr_layer_shape *y = &shape->layers[l];
+        if (y->stores == 0 || (y->stores & KVR_STORES_ATTENTION) != 0)
+            heads += y->n_head;
+        *vectors += vector_bytes(shape, y);
+    }
+    return heads;
+}
+
+uint64_t kvr_trace_step_bytes(const struct kvr_trace_shape *shape,
+                              uint32_t first)
+{
+    const uint64_t t = shape->n_token;
+    uint64_t vectors = 0;
+    const uint64_t heads = attention_heads(shape, &vectors);
+
+    if (first >= t)
+        return 0;
+    const uint64_t steps = t - first, weights = steps * (first + 1 + t) / 2;
+    return heads * weights * kvr__dtype_size(shape->dtype) +
+           vectors / t * steps + steps * shape->n_vocab * sizeof(float);
+}
+
 void kvr_trace_estimate(uint64_t *raw, uint64_t *expected,
                         const struct kvr_trace_shape *shape)
 {
     const uint64_t t = shape->n_token;
-    uint64_t heads = 0, rows = 0, vectors = 0;
+    uint64_t heads = 0, vectors = 0;
+    const uint64_t rows = attention_heads(shape, &vectors);
 
-    for (uint32_t l = 0; l < shape->n_layer; l++) {
-        const struct kvr_layer_shape *y = &shape->layers[l];
-        heads += y->n_head;
-        if (y->stores == 0 || (y->stores & KVR_STORES_ATTENTION) != 0)
-            rows += y->n_head;
-        vectors += vector_bytes(shape, y);
-    }
+    for (uint32_t l = 0; l < shape->n_layer; l++)
+        heads += shape->layers[l].n_head;
     const uint64_t square = rows * t * t * kvr__dtype_size(shape->dtype);
     const uint64_t logits = t * shape->n_vocab * sizeof(float);
     *raw = square + vectors + logits;

@@ -71,7 +71,7 @@ size_t fuzz_corpus(const char **names, size_t most)
     struct kvr_writer *writer = NULL;
     struct kvr_error err = {0};
 
-    if (most < 1 ||
+    if (most < 2 ||
         made_open(&writer, &m, fuzz_path("seed"), true, &err) != KVR_OK ||
         made_steps(writer, &m, 0, 60, &err) != KVR_OK)
         abort();
@@ -80,5 +80,6 @@ size_t fuzz_corpus(const char **names, size_t most)
             abort();
     kvr_writer_abandon(writer);
     names[0] = fuzz_path("seed.part");
-    return 1;
+    names[1] = made_data("traces/journal_1.2.bin"); /* rows deflated */
+    return 2;
 }

@@ -357,11 +357,22 @@ START_TEST(a_full_disk_at_the_end_keeps_the_journal)
 }
 END_TEST
 
+/* 40 steps of the run, as versions before 1.3 wrote them: rows deflated. */
+START_TEST(an_older_journal_is_read)
+{
+    const char *old = made_data("traces/journal_1.2.bin");
+
+    ck_assert(made_copy(made_path("old.part"), old, made_size(old)));
+    expect_closed(made_path("old.part"), 40);
+}
+END_TEST
+
 KVR_SUITE("journal", a_cut_anywhere_loses_only_the_open_step,
           a_flipped_bit_ends_the_journal_there,
           the_repaired_run_equals_the_uninterrupted_one,
           a_killed_assembly_leaves_nothing_for_long,
-          a_step_in_several_records_is_one_step, sigkill_leaves_closed_steps,
+          a_step_in_several_records_is_one_step, an_older_journal_is_read,
+          sigkill_leaves_closed_steps,
           a_second_process_is_refused_and_harms_nothing,
           a_left_journal_is_named_with_its_repair,
           a_full_disk_keeps_the_closed_steps,
