@@ -16,6 +16,7 @@ enum {
     TILE = KVR_TILE_ROWS, /* rows read at once */
     STRIP = 16,           /* rows that stay in the cache while units pass */
     BINS = 4096,          /* of the histogram of m */
+    TIES = 64,            /* noted before they are counted */
 };
 
 /* One policy at one budget and replicate: what does not change in a run. */
@@ -41,7 +42,7 @@ struct plan {
     struct run *runs;
     size_t n_run;
     uint32_t T, P, words; /* words: T / 64 rounded up */
-    size_t stride;        /* T rounded up to 64 */
+    size_t stride;        /* line_of(T) */
     uint32_t score_first, score_last;
     bool needs_top, needs_next, needs_future, needs_column, needs_optimum;
     bool looks_ahead; /* a first pass over each layer is needed */
@@ -99,10 +100,15 @@ struct optimum {
     uint32_t *leaves; /* [n_budget][T] last row that sees it; T: all */
 };
 
-/* What a token had drawn (see facts.drawn) when it left, and up to where it is
- * in a bin of lag. */
-struct late {
-    double left, settled;
+/* A token that row `row` missed, as heavy as its B-th: units. See late.c. */
+struct tie {
+    uint32_t row, position;
+    double late;
+};
+
+/* Mass in units. */
+struct cost {
+    double missed, recorded;
 };
 
 /* The view's back door for draws. */
@@ -130,16 +136,16 @@ struct unit {
     uint64_t *bits;       /* [words] */
     uint32_t *left_at;    /* [T] row after which it left */
     uint32_t *gone_order; /* [T] tokens in the order in which they left */
-    struct late *late;    /* [n_cache][T] in that order; see late.c */
     uint32_t *gone_from;  /* [T + 1] the first of them after each row */
     uint32_t n_gone;
     uint32_t n_resident, oldest; /* oldest: no resident below it */
     uint32_t evicted_now;        /* in the step in progress */
-    double *m;                   /* [n_head][counted rows] */
+    double *m;                   /* [n_cache][counted rows][heads of one] */
     uint32_t n_m;
-    struct kvr_tally *tally;             /* [n_cache], units */
-    double *head_missed, *head_recorded; /* [n_head] units */
-    double *row_missed, *row_recorded;   /* [T] units, over its caches */
+    struct kvr_tally *tally; /* [n_cache], units */
+    double *share;           /* [n_cache] see count_divergence */
+    struct cost *head_cost;  /* [n_head] over all rows */
+    struct cost *row_cost;   /* [T] over its caches */
     struct kvr_eviction *log;
     size_t n_log, log_capacity;
     uint32_t *visible_at; /* [T] |C_t|, where the matched optimum needs it */
@@ -157,7 +163,8 @@ struct layer_work {
     uint32_t n_cache, group; /* caches (or query heads) and heads in each */
     double unit_mass;        /* one unit in attention mass */
     kvr_real scale;          /* loss row to units */
-    kvr_real *rows;          /* [n_head][TILE][stride] */
+    size_t line;             /* line_of(keys of the tile's last row) */
+    kvr_real *rows;          /* [n_head][TILE][line] */
     kvr_real *loss;          /* likewise, or equal to rows */
     const float *sink;       /* [n_head][T] or NULL */
     const float *value;      /* [value_rows][T] weights of --loss value */
@@ -177,15 +184,33 @@ struct layer_work {
     struct unit **alike;             /* [n_unit] */
     double *tops;                    /* [n_budget] */
     const kvr_real **row;            /* [n_head] rows that are being reduced */
+    const kvr_real **losses;         /* [n_head] and what is lost with them */
     kvr_real *by;  /* [n_head] and what each is multiplied with */
     double *kept;  /* [n_head] units of C_t in the row */
     uint32_t tied; /* candidates as good as the victim, and it */
+    struct tie tie[TIES];
+    uint32_t n_tie;
 };
 
+/* How far apart rows of n numbers lie: whole words of a set, an odd number of
+ * them, so that rows do not meet in the same lines of the cache. */
+static inline size_t line_of(uint32_t n)
+{
+    return (((size_t)n + 63) / 64 | 1) * 64;
+}
+
 /* rows.. of one tile: heads' rows in place, n rows from `first`. */
-const kvr_real *row_of(const struct layer_work *w, uint32_t head, uint32_t row);
-const kvr_real *loss_of(const struct layer_work *w, uint32_t head,
-                        uint32_t row);
+static inline const kvr_real *row_of(const struct layer_work *w, uint32_t head,
+                                     uint32_t row)
+{
+    return w->rows + ((size_t)head * TILE + row) * w->line;
+}
+
+static inline const kvr_real *loss_of(const struct layer_work *w, uint32_t head,
+                                      uint32_t row)
+{
+    return w->loss + ((size_t)head * TILE + row) * w->line;
+}
 
 /* facts.c */
 /* First position that the layer's mask shows to row t. */
@@ -246,14 +271,18 @@ void unit_advance(struct unit *u, struct layer_work *w, uint32_t first,
  * the row of its query head h. */
 void unit_count(struct unit *u, struct layer_work *w, uint32_t c, uint32_t t,
                 uint32_t r, const double *kept);
+/* After the last row. */
+void unit_count_finish(struct unit *u);
 /* late.c. Row t of the layer is row r of the strip. */
 /* After the strip of n rows that begins with row `first`: what all units of a
  * cache were missing. */
 void late_advance(struct layer_work *w, uint32_t cache, uint32_t first,
                   uint32_t n);
-/* Counts `missing` ties at the B-th weight that nothing resident covers. */
-void late_ties(struct unit *u, uint32_t c, const struct layer_work *w,
-               uint32_t r, uint32_t t, uint32_t missing);
+/* Notes `missing` ties at the B-th weight that nothing resident covers;
+ * late_settle counts those noted, before another unit comes. */
+void late_ties(struct unit *u, uint32_t c, struct layer_work *w, uint32_t r,
+               uint32_t t, uint32_t missing);
+void late_settle(struct unit *u, struct layer_work *w);
 /* Counts what is over the B-th weight and a mask hides. */
 void late_hidden(struct unit *u, uint32_t c, const struct layer_work *w,
                  uint32_t r, uint32_t t);

@@ -10,16 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-const kvr_real *row_of(const struct layer_work *w, uint32_t head, uint32_t row)
-{
-    return w->rows + ((size_t)head * TILE + row) * w->plan->stride;
-}
-
-const kvr_real *loss_of(const struct layer_work *w, uint32_t head, uint32_t row)
-{
-    return w->loss + ((size_t)head * TILE + row) * w->plan->stride;
-}
-
 size_t facts_bytes(const struct plan *plan, uint32_t n_head)
 {
     const size_t nb = plan->options->n_budget;
@@ -118,7 +108,7 @@ static void fill_tops(struct layer_work *w, struct facts *f, uint32_t r,
         head_top[b] = f->n_head == 1 ? top[b] : 0;
     for (uint32_t h = 0; f->n_head > 1 && h < f->n_head; h++) {
         kvr_real *row =
-            w->loss + ((size_t)(f->first_head + h) * TILE + k) * plan->stride;
+            w->loss + ((size_t)(f->first_head + h) * TILE + k) * w->line;
         const kvr_real newest = row[t];
         row[t] = 0;
         heaviest_at_budgets(plan, row, NULL, t,
@@ -143,8 +133,7 @@ static void fill_bits(struct layer_work *w, struct facts *f, uint32_t r,
         uint64_t *over = f->over + (r * nb + b) * plan->words;
         uint64_t *at_least = f->at_least + (r * nb + b) * plan->words;
         const double least = f->least[r * nb + b];
-        plan->kernels->bits_above(over, summed, least, 0, (t + 64) / 64 * 64);
-        plan->kernels->bits_above(at_least, summed, least, 1,
+        plan->kernels->bits_above(over, at_least, summed, least,
                                   (t + 64) / 64 * 64);
         over[t / 64] &= newest - 1;
         at_least[t / 64] &= newest - 1;
@@ -318,9 +307,10 @@ static enum kvr_status fill_sums(struct layer_work *w, struct facts *f,
                             : rint((double)w->sink[(size_t)head * plan->T + t] *
                                    (double)w->scale);
         f->sum[r * f->n_head + h] = sum;
-        f->total[r * f->n_head + h] =
-            plan->kernels->mass(w->ones, w->all, row, w->scale, wide);
+        w->losses[h] = row;
     }
+    plan->kernels->mass(f->total + r * f->n_head, w->ones, w->all, w->losses,
+                        f->n_head, w->scale, wide);
     f->newest[r] = summed[t];
     return KVR_OK;
 }

@@ -6,48 +6,11 @@
  * SPDX-License-Identifier: GPL-3.0-or-later */
 #include "kernels.h"
 
+#include "kernels_lanes.h"
 #include "kvr_elementwise.h"
 
 #include <math.h>
 #include <string.h>
-
-enum { LANES = 8, BLOCK = 32 };
-
-#ifdef KVR_REAL_DOUBLE
-typedef int64_t lane_int;
-#define KVR_HUGE HUGE_VAL
-#else
-typedef int32_t lane_int;
-#define KVR_HUGE HUGE_VALF
-#endif
-
-typedef kvr_real vec
-    __attribute__((vector_size(LANES * sizeof(kvr_real)), may_alias));
-typedef lane_int lvec
-    __attribute__((vector_size(LANES * sizeof(lane_int)), may_alias));
-typedef int32_t ivec
-    __attribute__((vector_size(LANES * sizeof(int32_t)), may_alias));
-
-/* -1 where resident, as wide as a weight. */
-KVR_INLINE lvec mask_at(const int32_t *resident, size_t i)
-{
-    return __builtin_convertvector(*(const ivec *)(resident + i), lvec);
-}
-
-KVR_INLINE vec masked(const kvr_real *row, lvec mask, size_t i)
-{
-    return (vec)(mask & *(const lvec *)(const void *)(row + i));
-}
-
-KVR_INLINE kvr_real combine(vec a, vec b, vec c, vec d)
-{
-    kvr_real sum = 0;
-
-    a = (a + b) + (c + d);
-    for (int l = 0; l < LANES; l++)
-        sum += a[l];
-    return sum;
-}
 
 /* What one lane adds to the exact sum: whole units in the float build. */
 #ifdef KVR_REAL_DOUBLE
@@ -56,25 +19,31 @@ KVR_INLINE exact_vec exact_of(vec v, kvr_real scale)
 {
     return v * scale;
 }
-#else
-typedef ivec exact_vec;
-KVR_INLINE exact_vec exact_of(vec v, kvr_real scale)
-{
-    return __builtin_convertvector(v * scale, ivec);
-}
-#endif
 
 KVR_INLINE double add_lanes(exact_vec a, exact_vec b)
 {
     double sum = 0;
 
     for (int l = 0; l < LANES; l++)
-        sum += (double)a[l] + (double)b[l];
+        sum += a[l] + b[l];
     return sum;
 }
+#else
+typedef ivec exact_vec;
+KVR_INLINE exact_vec exact_of(vec v, kvr_real scale)
+{
+    return __builtin_convertvector(v * scale, ivec);
+}
 
-KVR_INLINE double mass(const int32_t *resident, const uint64_t *bits,
-                       const kvr_real *row, kvr_real scale, uint32_t n)
+/* A row is below 2: of at most 2^30 units each, no lane overflows. */
+KVR_INLINE double add_lanes(exact_vec a, exact_vec b)
+{
+    return (double)add_across(a + b);
+}
+#endif
+
+KVR_INLINE double mass_of(const int32_t *resident, const uint64_t *bits,
+                          const kvr_real *row, kvr_real scale, uint32_t n)
 {
     exact_vec e[2] = {{0}};
 
@@ -87,6 +56,50 @@ KVR_INLINE double mass(const int32_t *resident, const uint64_t *bits,
         }
     }
     return add_lanes(e[0], e[1]);
+}
+
+enum { TOGETHER = 3 }; /* rows that one reading of the residents serves */
+
+/* One row's lanes in units, if they are exact: multiples of 2^-24 below 1 are.
+ * Else the row is added up in whole units. */
+KVR_INLINE int exact_lanes(double *out, vec a, vec b, kvr_real scale)
+{
+    *out = add_lanes(exact_of(a, scale), exact_of(b, scale));
+    return add_across((a < 1) & (b < 1)) == -LANES;
+}
+
+KVR_INLINE void mass_together(double *out, const int32_t *resident,
+                              const uint64_t *bits, const kvr_real *const *row,
+                              kvr_real scale, uint32_t n)
+{
+    vec s[TOGETHER][2] = {{{0}}};
+
+    for (size_t i = 0; i < n; i += 64) {
+        if (bits[i / 64] == 0)
+            continue;
+        for (size_t k = 0; k < 8; k++) {
+            const size_t at = i + LANES * k;
+            const lvec mask = mask_at(resident, at);
+            for (int h = 0; h < TOGETHER; h++)
+                s[h][k % 2] += masked(row[h], mask, at);
+        }
+    }
+    for (int h = 0; h < TOGETHER; h++)
+        if (!exact_lanes(&out[h], s[h][0], s[h][1], scale))
+            out[h] = mass_of(resident, bits, row[h], scale, n);
+}
+
+KVR_INLINE void mass(double *out, const int32_t *resident, const uint64_t *bits,
+                     const kvr_real *const *row, uint32_t n_row, kvr_real scale,
+                     uint32_t n)
+{
+    uint32_t h = 0;
+
+    if (sizeof(kvr_real) == sizeof(float) && scale <= (kvr_real)0x1p24)
+        for (; h + TOGETHER <= n_row; h += TOGETHER)
+            mass_together(out + h, resident, bits, row + h, scale, n);
+    for (; h < n_row; h++)
+        out[h] = mass_of(resident, bits, row[h], scale, n);
 }
 
 KVR_INLINE kvr_real sum(const int32_t *resident, const uint64_t *bits,
@@ -150,11 +163,6 @@ KVR_INLINE lvec within(uint32_t i, uint32_t first, uint32_t end)
     return (lane >= (lane_int)first) & (lane < (lane_int)end);
 }
 
-KVR_INLINE lvec pick(lvec mask, lvec yes, lvec no)
-{
-    return (mask & yes) | (~mask & no);
-}
-
 /* What a search for the lowest key is over: residents in [first, end), of
  * those only that score `low`, where scores are given. */
 struct field {
@@ -186,19 +194,31 @@ KVR_INLINE void least_of(const struct field *f, vec least[2], size_t i,
     }
 }
 
-/* Adds the candidates that equal low: how many, and the first of each lane. */
-KVR_INLINE void match_of(const struct field *f, kvr_real low, lvec *at, lvec *n,
+/* The candidates that equal low, lane by lane: how many, whether there was
+ * one yet, and for how many vectors; all counts below 0. */
+struct match {
+    lvec n, seen, since;
+};
+
+KVR_INLINE void match_of(const struct field *f, kvr_real low, struct match *m,
                          size_t i, int edge)
 {
-    const lvec lane = {0, 1, 2, 3, 4, 5, 6, 7};
-
     for (size_t k = 0; k < BLOCK / LANES; k++, i += LANES) {
         const lvec hit =
             candidates(f, i, edge) & (*(const vec *)(f->key + i) == low);
-        const lvec none = *at == INT32_MAX;
-        *at = pick(hit & none, lane + (lane_int)i, *at);
-        *n -= hit;
+        m->n += hit;
+        m->seen |= hit;
+        m->since += m->seen;
     }
+}
+
+/* The first position that matched, of vectors up to `end`. */
+KVR_INLINE uint32_t first_of(const struct match *m, uint32_t end)
+{
+    const lvec lane = {0, 1, 2, 3, 4, 5, 6, 7};
+    lvec at = m->since * LANES + lane + (lane_int)end;
+
+    return (uint32_t)least_index(at);
 }
 
 /* The lowest key among the candidates, then how many equal it and the first
@@ -208,33 +228,32 @@ KVR_INLINE struct lowest lowest_of(const struct field *f)
     const size_t from = f->first / BLOCK * BLOCK;
     const size_t inner = (f->first + BLOCK - 1) / BLOCK * BLOCK;
     const size_t outer = f->end / BLOCK * BLOCK;
+    const bool head = from < inner && from < f->end;
+    const bool tail = outer >= inner && outer < f->end;
     const vec none = (vec){0} + KVR_HUGE;
     vec least[2] = {none, none};
-    lvec at = (lvec){0} + INT32_MAX, n = {0};
+    struct match m = {{0}, {0}, {0}};
     struct lowest found = {KVR_HUGE, INT32_MAX, 0};
 
-    if (from < inner && from < f->end)
+    if (head)
         least_of(f, least, from, 1);
     for (size_t i = inner; i < outer; i += BLOCK)
         least_of(f, least, i, 0);
-    if (outer >= inner && outer < f->end)
+    if (tail)
         least_of(f, least, outer, 1);
-    for (int l = 0; l < LANES; l++) {
-        const kvr_real a = least[0][l], b = least[1][l];
-        const kvr_real less = a < b ? a : b;
-        found.low = less < found.low ? less : found.low;
-    }
-    if (from < inner && from < f->end)
-        match_of(f, found.low, &at, &n, from, 1);
+    found.low = least_across(lower(least[0], least[1]));
+    if (head)
+        match_of(f, found.low, &m, from, 1);
     for (size_t i = inner; i < outer; i += BLOCK)
-        match_of(f, found.low, &at, &n, i, 0);
-    if (outer >= inner && outer < f->end)
-        match_of(f, found.low, &at, &n, outer, 1);
-    for (int l = 0; l < LANES; l++) {
+        match_of(f, found.low, &m, i, 0);
+    if (tail)
+        match_of(f, found.low, &m, outer, 1);
+    found.n = (uint32_t)-add_across(m.n);
+    if (found.n > 0)
         found.oldest =
-            (uint32_t)at[l] < found.oldest ? (uint32_t)at[l] : found.oldest;
-        found.n += (uint32_t)n[l];
-    }
+            first_of(&m, (uint32_t)(tail                    ? outer + BLOCK
+                                    : head && outer < inner ? inner
+                                                            : outer));
     return found;
 }
 
@@ -310,13 +329,10 @@ KVR_INLINE void count_row(uint32_t *count, const kvr_real *row,
         c = c - (v > at[2]) - (w > at[2]);
         d = d - (v > at[3]) - (w > at[3]);
     }
-    memset(count, 0, KVR_CUTS * sizeof *count);
-    for (int l = 0; l < LANES; l++) {
-        count[0] += (uint32_t)a[l];
-        count[1] += (uint32_t)b[l];
-        count[2] += (uint32_t)c[l];
-        count[3] += (uint32_t)d[l];
-    }
+    count[0] = (uint32_t)add_across(a);
+    count[1] = (uint32_t)add_across(b);
+    count[2] = (uint32_t)add_across(c);
+    count[3] = (uint32_t)add_across(d);
 }
 
 KVR_INLINE void count_wide(uint32_t *count, const double *value,
@@ -359,13 +375,11 @@ KVR_INLINE void sum_row(double *sum, const kvr_real *row, const kvr_real *at,
         c += units_above(units, v, at[2]);
         d += units_above(units, v, at[3]);
     }
-    memset(sum, 0, KVR_CUTS * sizeof *sum);
-    for (int l = 0; l < LANES; l++) {
-        sum[0] += (double)a[l];
-        sum[1] += (double)b[l];
-        sum[2] += (double)c[l];
-        sum[3] += (double)d[l];
-    }
+    const exact_vec none = {0};
+    sum[0] = add_lanes(a, none);
+    sum[1] = add_lanes(b, none);
+    sum[2] = add_lanes(c, none);
+    sum[3] = add_lanes(d, none);
 }
 
 KVR_INLINE dmask pick_wide(dmask mask, dmask yes, dmask no)
@@ -444,32 +458,29 @@ KVR_INLINE struct overlap overlap(const uint64_t *over,
 }
 
 /* 64 comparisons as one word: each lane gathers every fourth bit. */
-KVR_INLINE uint64_t compare64(const double *value, double least, int inclusive)
+KVR_INLINE void bits_above(uint64_t *over, uint64_t *at_least,
+                           const double *value, double least, uint32_t n)
 {
-    dmask word = {0}, bit = {1, 2, 4, 8};
-
-    for (uint32_t k = 0; k < 64; k += DLANES) {
-        const dvec v = *(const dvec *)(value + k);
-        word |= bit & (inclusive ? v >= least : v > least);
-        bit <<= DLANES;
+    for (uint32_t i = 0; i < n; i += 64) {
+        dmask more = {0}, same = {0}, bit = {1, 2, 4, 8};
+        for (uint32_t k = 0; k < 64; k += DLANES) {
+            const dvec v = *(const dvec *)(value + i + k);
+            more |= bit & (v > least);
+            same |= bit & (v >= least);
+            bit <<= DLANES;
+        }
+        over[i / 64] = (uint64_t)(more[0] | more[1] | more[2] | more[3]);
+        at_least[i / 64] = (uint64_t)(same[0] | same[1] | same[2] | same[3]);
     }
-    word[0] |= word[1] | word[2] | word[3];
-    return (uint64_t)word[0];
-}
-
-KVR_INLINE void bits_above(uint64_t *out, const double *value, double least,
-                           int inclusive, uint32_t n)
-{
-    for (uint32_t i = 0; i < n; i += 64)
-        out[i / 64] = compare64(value + i, least, inclusive);
 }
 
 #define KVR__KERNELS(target, suffix) \
-    target static double mass_##suffix( \
-        const int32_t *resident, const uint64_t *bits, const kvr_real *row, \
-        kvr_real scale, uint32_t n) \
+    target static void mass_##suffix( \
+        double *out, const int32_t *resident, const uint64_t *bits, \
+        const kvr_real *const *row, uint32_t n_row, kvr_real scale, \
+        uint32_t n) \
     { \
-        return mass(resident, bits, row, scale, n); \
+        mass(out, resident, bits, row, n_row, scale, n); \
     } \
     target static kvr_real sum_##suffix(const int32_t *resident, \
                                         const uint64_t *bits, \
@@ -545,11 +556,11 @@ KVR_INLINE void bits_above(uint64_t *out, const double *value, double least,
     { \
         add_above(out, value, least, n); \
     } \
-    target static void bits_above_##suffix(uint64_t *out, const double *value, \
-                                           double least, int inclusive, \
+    target static void bits_above_##suffix(uint64_t *over, uint64_t *at_least, \
+                                           const double *value, double least, \
                                            uint32_t n) \
     { \
-        bits_above(out, value, least, inclusive, n); \
+        bits_above(over, at_least, value, least, n); \
     }
 
 KVR__KERNELS(, base)

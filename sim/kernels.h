@@ -32,11 +32,12 @@ struct overlap {
 };
 
 struct kernels {
-    /* Sum of row[i] * scale over residents: whole units, and exact, in the
-     * float build; a plain double sum in the double build. bits: the residents
-     * as a set; words without any are skipped. */
-    double (*mass)(const int32_t *resident, const uint64_t *bits,
-                   const kvr_real *row, kvr_real scale, uint32_t n);
+    /* out[h] = sum of row[h][i] * scale over residents: whole units, and
+     * exact, in the float build; a plain double sum in the double build. bits:
+     * the residents as a set; words without any are skipped. */
+    void (*mass)(double *out, const int32_t *resident, const uint64_t *bits,
+                 const kvr_real *const *row, uint32_t n_row, kvr_real scale,
+                 uint32_t n);
     /* Sum of row[i] in kvr_real, over 32 lanes (lane = position mod 32). */
     kvr_real (*sum)(const int32_t *resident, const uint64_t *bits,
                     const kvr_real *row, uint32_t n);
@@ -78,9 +79,9 @@ struct kernels {
     /* out += value where it is above least. */
     void (*add_above)(double *out, const double *value, double least,
                       uint32_t n);
-    /* Bit i of out is value[i] > least (or >=). */
-    void (*bits_above)(uint64_t *out, const double *value, double least,
-                       int inclusive, uint32_t n);
+    /* Bit i: value[i] > least, and value[i] >= least. */
+    void (*bits_above)(uint64_t *over, uint64_t *at_least, const double *value,
+                       double least, uint32_t n);
 };
 
 const struct kernels *kernels_for(enum kvr_isa isa);

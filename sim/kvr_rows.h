@@ -26,7 +26,8 @@ struct kvr_rows {
      * unknown (double build only); sums are then rounded like any other. */
     double unit;
     /* Rows first..first+n-1 of query head `head` of stored layer `layer`:
-     * out[r * stride + key]; keys above the row's index up to stride are 0.
+     * out[r * stride + key]; keys above the row's index up to stride are 0;
+     * stride is at least first + n.
      * Called from several threads, each with its own worker index. */
     enum kvr_status (*read)(void *ud, uint32_t layer, uint32_t head,
                             uint32_t first, uint32_t n, kvr_real *out,

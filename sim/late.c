@@ -16,45 +16,37 @@ static uint32_t bin_of(uint32_t x)
     return b < KVR_LAG_BINS ? b : KVR_LAG_BINS - 1;
 }
 
-/* What tokens [from, to) of those gone were missed by since they were settled
- * last. */
-static double settle(const struct unit *u, struct late *late,
-                     const double *drawn, uint32_t from, uint32_t to)
-{
-    double sum = 0;
-
-    for (uint32_t i = from; i < to; i++) {
-        const double now = drawn[u->gone_order[i]];
-        sum += now - late[i].settled;
-        late[i].settled = now;
-    }
-    return sum;
-}
-
-/* Tokens whose eviction is 2^b rows ago by row t move on to bin b. A set that
+/* Missed is what was drawn at the end of a stay less what was drawn at its
+ * start: the start is taken off when it comes, the end added when it does.
+ *
+ * Tokens whose eviction is 2^b rows ago by row t move on to bin b. A set that
  * several caches share has its bins in the first. */
-static void age(struct unit *u, struct late *late, const double *drawn,
-                uint32_t t)
+static void age(struct unit *u, const double *drawn, uint32_t t)
 {
+    double *bin = u->tally[0].late_by_lag;
+
     for (uint32_t b = 1; b < KVR_LAG_BINS && (uint32_t)1 << b <= t; b++) {
         const uint32_t *gone = u->gone_from + t - ((uint32_t)1 << b);
-        u->tally[0].late_by_lag[b - 1] +=
-            settle(u, late, drawn, gone[0], gone[1]);
+        for (uint32_t i = gone[0]; i < gone[1]; i++) {
+            const double now = drawn[u->gone_order[i]];
+            bin[b - 1] += now;
+            bin[b] -= now;
+        }
     }
 }
 
 /* Those that left after row t begin. */
-static void begin(const struct unit *u, struct late *late, const double *drawn,
-                  uint32_t t)
+static void begin(struct unit *u, uint32_t c, const double *drawn, uint32_t t)
 {
-    for (uint32_t i = u->gone_from[t]; i < u->gone_from[t + 1]; i++)
-        late[i].left = late[i].settled = drawn[u->gone_order[i]];
-}
+    struct kvr_tally *shared = &u->tally[0];
 
-static struct late *late_of(const struct unit *u, const struct plan *plan,
-                            uint32_t cache)
-{
-    return u->late + (size_t)(cache - u->first_cache) * plan->T;
+    for (uint32_t i = u->gone_from[t]; i < u->gone_from[t + 1]; i++) {
+        const uint32_t position = u->gone_order[i];
+        const double now = drawn[position];
+        u->tally[c].late -= now;
+        shared->late_by_age[bin_of(t - position + 1)] -= now;
+        shared->late_by_lag[0] -= now;
+    }
 }
 
 /* What row t drew from each past token that was over the B-th weight. */
@@ -101,30 +93,44 @@ void late_advance(struct layer_work *w, uint32_t cache, uint32_t first,
             const uint32_t t = first + r;
             for (uint32_t i = 0; i < n_unit; i++)
                 if (w->alike[i]->n_gone > 0)
-                    age(w->alike[i], late_of(w->alike[i], plan, cache), drawn,
-                        t);
+                    age(w->alike[i], drawn, t);
             draw_row(w, f, b, r, t);
             for (uint32_t i = 0; i < n_unit; i++)
-                begin(w->alike[i], late_of(w->alike[i], plan, cache), drawn, t);
+                begin(w->alike[i], cache - w->alike[i]->first_cache, drawn, t);
         }
     }
 }
 
-static void add_tie(struct unit *u, uint32_t c, uint32_t t, uint32_t position,
-                    double late)
+/* What ties cost is noted first and counted later, when the rows after which
+ * their tokens left have come from memory. */
+void late_settle(struct unit *u, struct layer_work *w)
 {
-    const uint32_t left = u->left_at[position];
+    struct kvr_tally *shared = &u->tally[0];
 
-    u->tally[c].late += late;
+    for (uint32_t i = 0; i < w->n_tie; i++) {
+        const struct tie *tie = &w->tie[i];
+        const uint32_t left = u->left_at[tie->position];
+        shared->late_by_lag[bin_of(tie->row - left)] += tie->late;
+        shared->late_by_age[bin_of(left - tie->position + 1)] += tie->late;
+    }
+    w->n_tie = 0;
+}
+
+static void add_tie(struct unit *u, uint32_t c, struct layer_work *w,
+                    struct tie tie)
+{
+    u->tally[c].late += tie.late;
     if (u->run->policy->mask != NULL)
         return;
-    u->tally[0].late_by_lag[bin_of(t - left)] += late;
-    u->tally[0].late_by_age[bin_of(left - position + 1)] += late;
+    if (w->n_tie == TIES)
+        late_settle(u, w);
+    __builtin_prefetch(&u->left_at[tie.position]);
+    w->tie[w->n_tie++] = tie;
 }
 
 /* The oldest ties that are not resident, `missing` of them. */
-void late_ties(struct unit *u, uint32_t c, const struct layer_work *w,
-               uint32_t r, uint32_t t, uint32_t missing)
+void late_ties(struct unit *u, uint32_t c, struct layer_work *w, uint32_t r,
+               uint32_t t, uint32_t missing)
 {
     const struct plan *plan = w->plan;
     const struct facts *f = &w->facts[u->first_cache + c];
@@ -135,8 +141,9 @@ void late_ties(struct unit *u, uint32_t c, const struct layer_work *w,
     for (uint32_t i = 0; missing > 0; i++) {
         uint64_t ties = at_least[i] & ~over[i] & ~u->bits[i];
         for (; ties != 0 && missing > 0; ties &= ties - 1, missing--)
-            add_tie(u, c, t, i * 64 + (uint32_t)__builtin_ctzll(ties),
-                    f->least[at]);
+            add_tie(u, c, w,
+                    (struct tie){t, i * 64 + (uint32_t)__builtin_ctzll(ties),
+                                 f->least[at]});
     }
 }
 
@@ -160,22 +167,19 @@ void late_hidden(struct unit *u, uint32_t c, const struct layer_work *w,
 void late_finish(struct unit *u, const struct layer_work *w)
 {
     const struct plan *plan = w->plan;
+    struct kvr_tally *shared = &u->tally[0];
 
     if (u->run->policy->mask != NULL)
         return;
     for (uint32_t c = 0; c < u->n_cache; c++) {
-        const uint32_t cache = u->first_cache + c;
-        const double *drawn =
-            w->facts[cache].drawn + u->run->budget_index * plan->stride;
-        struct late *late = late_of(u, plan, cache);
+        const double *drawn = w->facts[u->first_cache + c].drawn +
+                              u->run->budget_index * plan->stride;
         for (uint32_t k = 0; k < u->n_gone; k++) {
             const uint32_t i = u->gone_order[k], left = u->left_at[i];
-            const double all = drawn[i] - late[k].left;
-            u->tally[c].late += all;
-            u->tally[0].late_by_age[bin_of(left - i + 1)] += all;
-            if (left + 1 < plan->T)
-                u->tally[0].late_by_lag[bin_of(plan->T - 1 - left)] +=
-                    settle(u, late, drawn, k, k + 1);
+            const uint32_t lag = left + 1 < plan->T ? plan->T - 1 - left : 1;
+            u->tally[c].late += drawn[i];
+            shared->late_by_age[bin_of(left - i + 1)] += drawn[i];
+            shared->late_by_lag[bin_of(lag)] += drawn[i];
         }
     }
 }

@@ -32,12 +32,13 @@ static enum kvr_status work_init(struct layer_work *w, struct kvr_error *err)
     w->wide = kvr_aligned_calloc(plan->stride, sizeof(double));
     w->tops = kvr_calloc(plan->options->n_budget, sizeof *w->tops);
     w->row = kvr_calloc(n_head, sizeof *w->row);
+    w->losses = kvr_calloc(n_head, sizeof *w->losses);
     w->by = kvr_calloc(n_head, sizeof *w->by);
     w->kept = kvr_calloc(n_head, sizeof *w->kept);
     w->facts = kvr_calloc(w->n_cache, sizeof *w->facts);
     if (!w->rows || !w->loss || !w->weight || !w->key || !w->second ||
         !w->sorted || !w->accessed || !w->ones || !w->all || !w->wide ||
-        !w->tops || !w->row || !w->by || !w->kept || !w->facts)
+        !w->tops || !w->row || !w->losses || !w->by || !w->kept || !w->facts)
         return kvr_no_memory(err, "a layer's rows", tile * sizeof(kvr_real));
     memset(w->ones, 0xff, plan->stride * sizeof *w->ones);
     memset(w->all, 0xff, plan->words * sizeof *w->all);
@@ -73,13 +74,14 @@ static void work_fini(struct layer_work *w)
     free(w->wide);
     free(w->tops);
     free(w->row);
+    free(w->losses);
     free(w->by);
     free(w->kept);
 }
 
 /* --loss value: weights times the norm of the value they fetch, on the grid
  * of 2^-24 of the largest norm, so that sums stay exact. */
-static void weigh_by_value(struct layer_work *w, uint32_t n)
+static void weigh_by_value(struct layer_work *w, uint32_t first, uint32_t n)
 {
     const struct plan *plan = w->plan;
     const uint32_t per = w->shape->n_head / w->value_rows;
@@ -87,8 +89,8 @@ static void weigh_by_value(struct layer_work *w, uint32_t n)
     for (uint32_t h = 0; h < w->shape->n_head; h++) {
         const float *value = w->value + (size_t)(h / per) * plan->T;
         for (uint32_t k = 0; k < n; k++) {
-            const size_t at = ((size_t)h * TILE + k) * plan->stride;
-            for (uint32_t i = 0; i < plan->T; i++)
+            const size_t at = ((size_t)h * TILE + k) * w->line;
+            for (uint32_t i = 0; i < first + n; i++)
                 w->loss[at + i] =
                     (kvr_real)(rint((double)w->rows[at + i] * (double)value[i] /
                                     plan->value_scale * 0x1p24) *
@@ -102,16 +104,16 @@ enum kvr_status layer_read_tile(struct layer_work *w, uint32_t first,
 {
     const struct plan *plan = w->plan;
 
+    w->line = line_of(first + n);
     for (uint32_t h = 0; h < w->shape->n_head; h++) {
-        const enum kvr_status status =
-            plan->rows->read(plan->rows->ud, w->layer, h, first, n,
-                             w->rows + (size_t)h * TILE * plan->stride,
-                             plan->stride, w->worker, err);
+        const enum kvr_status status = plan->rows->read(
+            plan->rows->ud, w->layer, h, first, n,
+            w->rows + (size_t)h * TILE * w->line, w->line, w->worker, err);
         if (status != KVR_OK)
             return status;
     }
     if (w->loss != w->rows)
-        weigh_by_value(w, n);
+        weigh_by_value(w, first, n);
     return KVR_OK;
 }
 
@@ -155,18 +157,17 @@ static enum kvr_status replay_tile(struct layer_work *w, uint32_t first,
 {
     for (uint32_t k = 0; k < n; k += STRIP) {
         const uint32_t m = n - k < STRIP ? n - k : STRIP;
+        /* Cache by cache, so that its rows stay close; where a set sees all
+         * caches, row by row. */
         for (uint32_t c = 0; c < w->n_cache; c++) {
             const enum kvr_status status =
                 facts_fill(w, c, first + k, k, m, err);
             if (status != KVR_OK)
                 return status;
-        }
-        /* Cache by cache, so that its rows stay close; where a set sees all
-         * caches, row by row. */
-        for (uint32_t c = 0; c < w->n_cache; c++)
             for (uint32_t i = 0; i < w->n_unit; i++)
                 if (w->units[i].first_cache == c && !sees_all(w, i))
                     unit_advance(&w->units[i], w, first + k, k, 0, m);
+        }
         for (uint32_t r = 0; r < m; r++)
             for (uint32_t i = 0; i < w->n_unit; i++)
                 if (sees_all(w, i))
@@ -320,8 +321,9 @@ static enum kvr_status hand_over(struct unit *u, struct layer_work *w,
     if (out->missed == NULL || out->recorded == NULL)
         return kvr_no_memory(err, "results", g);
     for (uint32_t h = 0; h < g; h++) {
-        out->missed[h] = u->head_missed[c * g + h] * w->unit_mass;
-        out->recorded[h] = u->head_recorded[c * g + h] * w->unit_mass;
+        const struct cost *cost = &u->head_cost[c * g + h];
+        out->missed[h] = cost->missed * w->unit_mass;
+        out->recorded[h] = cost->recorded * w->unit_mass;
     }
     histogram_add(histogram, m, n);
     return percentiles(&out->miss, m, n, sorted, err);
@@ -335,6 +337,7 @@ static enum kvr_status collect_unit(struct unit *u, struct layer_work *w,
     const uint32_t base = w->plan->first_cache[index];
     enum kvr_status status = KVR_OK;
 
+    unit_count_finish(u);
     late_finish(u, w);
     if (u->status == KVR_OK)
         status = add_optimum(u, w, err);

@@ -63,9 +63,35 @@ static void count_bounds(struct unit *u, struct kvr_tally *tally,
     tally->topk += row_mass - newest - top;
 }
 
+/* -log(1 - m). A logarithm a row would take as long as all the rest here: what
+ * rows kept is multiplied up in *share, and its logarithm taken before it
+ * leaves the range of a double. Where m is small 1 - m would lose its last
+ * digits; there five terms of the series are exact to rounding. */
+static void count_divergence(double *kl, double *share, double m)
+{
+    if (m < 0x1p-10) {
+        *kl += m * (1 + m * (1 / 2. + m * (1 / 3. + m * (1 / 4. + m / 5))));
+        return;
+    }
+    *share *= 1 - m; /* at least 2^-53 */
+    if (*share < 0x1p-900) {
+        *kl -= log(*share);
+        *share = 1;
+    }
+}
+
+void unit_count_finish(struct unit *u)
+{
+    for (uint32_t c = 0; c < u->n_cache; c++) {
+        u->tally[c].kl -= log(u->share[c]);
+        u->share[c] = 1;
+    }
+}
+
 /* A sink outside the tokens is always visible: it is recorded, not missed. */
-static void count_head(struct unit *u, struct kvr_tally *tally, uint32_t h,
-                       uint32_t at, double row_mass, double sink, double kept)
+static void count_head(struct kvr_tally *tally, struct cost *cost,
+                       double *share, double *to, double row_mass, double sink,
+                       double kept)
 {
     const double recorded = row_mass + sink;
     double missed = row_mass - kept;
@@ -73,15 +99,15 @@ static void count_head(struct unit *u, struct kvr_tally *tally, uint32_t h,
     if (missed < 0) /* rounding, in the double build only */
         missed = 0;
     const double m = recorded > 0 ? missed / recorded : 0;
-    u->m[(size_t)h * u->n_m + at] = m;
+    *to = m;
     tally->missed += missed;
     tally->recorded += recorded;
-    u->head_missed[h] += missed;
-    u->head_recorded[h] += recorded;
+    cost->missed += missed;
+    cost->recorded += recorded;
     if (kept <= 0)
         tally->blind_rows++;
     if (m < 1) {
-        tally->kl -= m > 0 ? log1p(-m) : 0;
+        count_divergence(&tally->kl, share, m);
         tally->kl_rows++;
     } else {
         tally->infinite_rows++;
@@ -125,14 +151,16 @@ void unit_count(struct unit *u, struct layer_work *w, uint32_t c, uint32_t t,
     if (t < plan->score_first || t > plan->score_last)
         return;
     const uint32_t at = t - plan->score_first;
+    double *m = u->m + ((size_t)c * u->n_m + at) * f->n_head;
     for (uint32_t h = 0; h < f->n_head; h++)
-        count_head(u, tally, head + h, at, f->total[r * f->n_head + h],
-                   f->sink[r * f->n_head + h], kept[h]);
+        count_head(tally, &u->head_cost[head + h], &u->share[c], m + h,
+                   f->total[r * f->n_head + h], f->sink[r * f->n_head + h],
+                   kept[h]);
     /* A set that all caches share is replayed whole, also for a few heads. */
     if (plan->options->heads == NULL ||
         plan->options->heads[u->first_cache + c]) {
-        u->row_missed[t] += row_mass - sum;
-        u->row_recorded[t] += recorded;
+        u->row_cost[t].missed += row_mass - sum;
+        u->row_cost[t].recorded += recorded;
     }
     count_recall(u, tally, w, f, r, sum);
     count_wanted(u, c, w, f, t, r);

@@ -341,15 +341,14 @@ enum kvr_status plan_init(struct plan *plan, const struct kvr_rows *rows,
                           const struct kvr_sim_options *options,
                           struct kvr_error *err)
 {
-    *plan =
-        (struct plan){.rows = rows,
-                      .options = options,
-                      .isa = kvr_isa(),
-                      .kernels = kernels_for(kvr_isa()),
-                      .T = rows->n_token,
-                      .P = rows->prompt_len,
-                      .words = (rows->n_token + 63) / 64,
-                      .stride = (((size_t)rows->n_token + 63) / 64 | 1) * 64};
+    *plan = (struct plan){.rows = rows,
+                          .options = options,
+                          .isa = kvr_isa(),
+                          .kernels = kernels_for(kvr_isa()),
+                          .T = rows->n_token,
+                          .P = rows->prompt_len,
+                          .words = (rows->n_token + 63) / 64,
+                          .stride = line_of(rows->n_token)};
     plan->per_query_head = options->group == KVR_GROUP_PER_QUERY_HEAD;
     if (options->n_spec == 0 || options->n_budget == 0)
         return kvr_fail(err, KVR_ERR_USAGE,

@@ -118,8 +118,8 @@ static void add_spanning(struct kvr_sim *sim, const struct layer_work *w,
         if ((size_t)(u->run - w->plan->runs) != run)
             continue;
         for (uint32_t t = 0; t < sim->n_token; t++) {
-            result->row_missed[t] += u->row_missed[t] * w->unit_mass;
-            result->row_recorded[t] += u->row_recorded[t] * w->unit_mass;
+            result->row_missed[t] += u->row_cost[t].missed * w->unit_mass;
+            result->row_recorded[t] += u->row_cost[t].recorded * w->unit_mass;
         }
         if (u->status != KVR_OK &&
             (result->status == KVR_OK || w->layer < own->failed[run])) {

@@ -89,9 +89,8 @@ size_t unit_bytes(const struct plan *plan, const struct run *run,
         .capacity = unit_capacity(plan, run->budget->tokens),
         .group_size = n_head,
         .arg = run->arg};
-    size_t bytes =
-        plan->stride * (sizeof(kvr_real) + sizeof(int32_t)) +
-        plan->T * (3 * sizeof(uint32_t) + (2 + 2 * n_head) * sizeof(double));
+    size_t bytes = plan->stride * (sizeof(kvr_real) + sizeof(int32_t)) +
+                   plan->T * (3 * sizeof(uint32_t) + sizeof(struct cost));
 
     bytes += (size_t)n_head * (plan->score_last - plan->score_first + 1) *
              sizeof(double);
@@ -113,18 +112,16 @@ static enum kvr_status allocate(struct unit *u, const struct plan *plan,
     u->score = kvr_aligned_calloc(plan->stride, sizeof(kvr_real));
     u->bits = kvr_aligned_calloc(plan->words, sizeof(uint64_t));
     u->left_at = kvr_calloc(plan->T, sizeof(uint32_t));
-    u->late = kvr_calloc((size_t)u->n_cache * plan->T, sizeof *u->late);
     u->gone_order = kvr_calloc(plan->T, sizeof(uint32_t));
     u->gone_from = kvr_calloc((size_t)plan->T + 1, sizeof(uint32_t));
     u->m = kvr_calloc((size_t)u->n_head * u->n_m, sizeof(double));
     u->tally = kvr_calloc(u->n_cache, sizeof *u->tally);
-    u->head_missed = kvr_calloc(u->n_head, sizeof(double));
-    u->head_recorded = kvr_calloc(u->n_head, sizeof(double));
-    u->row_missed = kvr_calloc(plan->T, sizeof(double));
-    u->row_recorded = kvr_calloc(plan->T, sizeof(double));
-    ok = u->resident && u->score && u->bits && u->left_at && u->late &&
-         u->gone_order && u->gone_from && u->m && u->tally && u->head_missed &&
-         u->head_recorded && u->row_missed && u->row_recorded;
+    u->share = kvr_calloc(u->n_cache, sizeof *u->share);
+    u->head_cost = kvr_calloc(u->n_head, sizeof *u->head_cost);
+    u->row_cost = kvr_calloc(plan->T, sizeof *u->row_cost);
+    ok = u->resident && u->score && u->bits && u->left_at && u->gone_order &&
+         u->gone_from && u->m && u->tally && u->share && u->head_cost &&
+         u->row_cost;
     if (plan->needs_optimum) {
         u->visible_at = kvr_calloc(plan->T, sizeof(uint32_t));
         ok = ok && u->visible_at;
@@ -133,6 +130,8 @@ static enum kvr_status allocate(struct unit *u, const struct plan *plan,
         u->steps = kvr_calloc((size_t)u->n_cache * u->n_m, sizeof *u->steps);
         ok = ok && u->steps;
     }
+    for (uint32_t c = 0; u->share != NULL && c < u->n_cache; c++)
+        u->share[c] = 1;
     if (policy->state_size != NULL) {
         u->state = kvr_aligned_calloc(policy->state_size(&u->setting), 1);
         ok = ok && u->state;
@@ -195,15 +194,13 @@ void unit_fini(struct unit *u)
     free(u->resident);
     free(u->bits);
     free(u->left_at);
-    free(u->late);
     free(u->gone_order);
     free(u->gone_from);
     free(u->m);
     free(u->tally);
-    free(u->head_missed);
-    free(u->head_recorded);
-    free(u->row_missed);
-    free(u->row_recorded);
+    free(u->share);
+    free(u->head_cost);
+    free(u->row_cost);
     free(u->log);
     free(u->visible_at);
     free(u->steps);
@@ -257,6 +254,17 @@ static bool sees_rows(const struct run *run)
             run->policy->victim != NULL || run->policy->score != NULL);
 }
 
+/* f16 weights up to 1 add up exactly in a float, in any order. */
+static kvr_real sum_of(const struct unit *u, const struct layer_work *w,
+                       uint32_t h, uint32_t wide)
+{
+    const struct plan *plan = w->plan;
+
+    if (plan->sums_are_exact && w->kept[h] <= plan->scale)
+        return (kvr_real)(w->kept[h] / plan->scale);
+    return plan->kernels->sum(u->resident, u->bits, w->row[h], wide);
+}
+
 /* Mass of C_t in every head's row: in units for the count, as a weight for the
  * rule. While nothing has left, that is what the row has. */
 static void weigh_heads(struct unit *u, struct layer_work *w, uint32_t t,
@@ -269,21 +277,17 @@ static void weigh_heads(struct unit *u, struct layer_work *w, uint32_t t,
         const uint32_t head = u->first_head + h;
         const struct facts *f = &w->facts[u->first_cache + h / w->group];
         const uint32_t at = r * f->n_head + h % w->group;
-        const kvr_real *loss = loss_of(w, head, k);
         w->row[h] = row_of(w, head, k);
-        if (u->n_resident == t + 1) {
-            w->kept[h] = f->total[at];
-            w->by[h] = f->sum[at];
-            continue;
-        }
-        w->kept[h] =
-            plan->kernels->mass(u->resident, u->bits, loss, w->scale, wide);
-        /* f16 weights up to 1 add up exactly in a float, in any order */
-        w->by[h] =
-            plan->sums_are_exact && w->kept[h] <= plan->scale
-                ? (kvr_real)(w->kept[h] / plan->scale)
-                : plan->kernels->sum(u->resident, u->bits, w->row[h], wide);
+        w->losses[h] = loss_of(w, head, k);
+        w->kept[h] = f->total[at];
+        w->by[h] = f->sum[at];
     }
+    if (u->n_resident == t + 1)
+        return;
+    plan->kernels->mass(w->kept, u->resident, u->bits, w->losses, u->n_head,
+                        w->scale, wide);
+    for (uint32_t h = 0; h < u->n_head; h++)
+        w->by[h] = sum_of(u, w, h, wide);
 }
 
 /* The reduced row that the rule sees, in w->weight. */
@@ -556,6 +560,7 @@ static void step(struct unit *u, struct layer_work *w, uint32_t t, uint32_t k,
     view->tied = NULL;
     u->evicted_now = 0;
     u->gone_from[t] = u->n_gone;
+    __builtin_prefetch(&u->row_cost[t], 1);
     set(u, t);
     u->score[t] = 0;
     view->n_resident = u->n_resident;
@@ -589,4 +594,5 @@ void unit_advance(struct unit *u, struct layer_work *w, uint32_t first,
         step(u, w, first + r, k + r, r);
         u->gone_from[first + r + 1] = u->n_gone;
     }
+    late_settle(u, w);
 }

@@ -318,7 +318,9 @@ static enum kvr_status read_block(const struct kvr_trace *trace,
                                   struct kvr_trace_scratch *scratch,
                                   struct kvr_error *err)
 {
-    const size_t t = trace->box->shape.n_token;
+    const size_t t =
+        kvr__row_keys(&trace->box->layers[want.layer], want.first + want.n - 1,
+                      trace->box->shape.n_token);
     const bool half = trace->box->shape.dtype == KVR_F16;
 
     want.out = (uint8_t *)out;
@@ -352,6 +354,7 @@ static enum kvr_status make_block(const struct kvr_trace *trace,
     const bool whole =
         want.n == (t - first < KVR_TILE_ROWS ? t - first : KVR_TILE_ROWS);
     const size_t line = whole ? stride : t;
+    const size_t keys = stride < t ? stride : t;
     float *to = out;
 
     if (!whole) {
@@ -364,8 +367,8 @@ static enum kvr_status make_block(const struct kvr_trace *trace,
         trace, want.layer, want.head, first, to, line, NULL, scratch, err);
     for (uint32_t r = 0; status == KVR_OK && !whole && r < want.n; r++) {
         float *row = out + r * stride;
-        memcpy(row, to + (skipped + r) * line, t * sizeof *row);
-        memset(row + t, 0, (stride - t) * sizeof *row);
+        memcpy(row, to + (skipped + r) * line, keys * sizeof *row);
+        memset(row + keys, 0, (stride - keys) * sizeof *row);
     }
     return status;
 }
@@ -382,7 +385,8 @@ enum kvr_status kvr_trace_read_rows(const struct kvr_trace *trace,
 
     if (layer >= shape->n_layer || head >= shape->layers[layer].n_head ||
         first > shape->n_token || n > shape->n_token - first ||
-        stride < shape->n_token)
+        (n > 0 && stride < kvr__row_keys(&shape->layers[layer], first + n - 1,
+                                         shape->n_token)))
         return kvr_fail(err, KVR_ERR_INPUT,
                         "%s: stored layer %u head %u rows %u+%u (stride %zu): "
                         "the trace has %u layers and %u rows",
