@@ -107,8 +107,7 @@ static void fill_tops(struct layer_work *w, struct facts *f, uint32_t r,
     for (size_t b = 0; b < nb; b++)
         head_top[b] = f->n_head == 1 ? top[b] : 0;
     for (uint32_t h = 0; f->n_head > 1 && h < f->n_head; h++) {
-        kvr_real *row =
-            w->loss + ((size_t)(f->first_head + h) * TILE + k) * w->line;
+        kvr_real *row = w->loss + row_at(w, f->first_head + h, k);
         const kvr_real newest = row[t];
         row[t] = 0;
         heaviest_at_budgets(plan, row, NULL, t,

@@ -72,20 +72,23 @@ KVR_INLINE void mass_together(double *out, const int32_t *resident,
                               const uint64_t *bits, const kvr_real *const *row,
                               kvr_real scale, uint32_t n)
 {
-    vec s[TOGETHER][2] = {{{0}}};
+    const vec none = {0};
+    vec even[TOGETHER] = {none, none, none}, odd[TOGETHER] = {none, none, none};
 
     for (size_t i = 0; i < n; i += 64) {
         if (bits[i / 64] == 0)
             continue;
-        for (size_t k = 0; k < 8; k++) {
-            const size_t at = i + LANES * k;
+        for (size_t at = i; at < i + 64; at += 2 * LANES) {
             const lvec mask = mask_at(resident, at);
-            for (int h = 0; h < TOGETHER; h++)
-                s[h][k % 2] += masked(row[h], mask, at);
+            const lvec next = mask_at(resident, at + LANES);
+            for (int h = 0; h < TOGETHER; h++) {
+                even[h] += masked(row[h], mask, at);
+                odd[h] += masked(row[h], next, at + LANES);
+            }
         }
     }
     for (int h = 0; h < TOGETHER; h++)
-        if (!exact_lanes(&out[h], s[h][0], s[h][1], scale))
+        if (!exact_lanes(&out[h], even[h], odd[h], scale))
             out[h] = mass_of(resident, bits, row[h], scale, n);
 }
 

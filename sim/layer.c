@@ -16,7 +16,7 @@ static enum kvr_status work_init(struct layer_work *w, struct kvr_error *err)
 {
     const struct plan *plan = w->plan;
     const size_t n_head = w->shape->n_head;
-    const size_t tile = n_head * TILE * plan->stride;
+    const size_t tile = n_head * (TILE * plan->stride + ASIDE);
 
     w->rows = kvr_aligned_calloc(tile, sizeof(kvr_real));
     w->loss = plan->options->loss == KVR_LOSS_MASS
@@ -89,7 +89,7 @@ static void weigh_by_value(struct layer_work *w, uint32_t first, uint32_t n)
     for (uint32_t h = 0; h < w->shape->n_head; h++) {
         const float *value = w->value + (size_t)(h / per) * plan->T;
         for (uint32_t k = 0; k < n; k++) {
-            const size_t at = ((size_t)h * TILE + k) * w->line;
+            const size_t at = row_at(w, h, k);
             for (uint32_t i = 0; i < first + n; i++)
                 w->loss[at + i] =
                     (kvr_real)(rint((double)w->rows[at + i] * (double)value[i] /
@@ -107,8 +107,8 @@ enum kvr_status layer_read_tile(struct layer_work *w, uint32_t first,
     w->line = line_of(first + n);
     for (uint32_t h = 0; h < w->shape->n_head; h++) {
         const enum kvr_status status = plan->rows->read(
-            plan->rows->ud, w->layer, h, first, n,
-            w->rows + (size_t)h * TILE * w->line, w->line, w->worker, err);
+            plan->rows->ud, w->layer, h, first, n, w->rows + row_at(w, h, 0),
+            w->line, w->worker, err);
         if (status != KVR_OK)
             return status;
     }

@@ -297,7 +297,8 @@ uint64_t plan_bytes(const struct plan *plan)
     const uint32_t heads = largest_layer(plan);
     const uint64_t workers =
         kvr_parallel_workers(plan->n_layer, plan->options->threads);
-    uint64_t each = (uint64_t)heads * TILE * plan->stride * sizeof(kvr_real) *
+    uint64_t each = (uint64_t)heads * (TILE * plan->stride + ASIDE) *
+                    sizeof(kvr_real) *
                     (plan->options->loss == KVR_LOSS_VALUE ? 2 : 1);
     uint64_t results = 0;
     uint32_t caches = 1;
