@@ -37,6 +37,7 @@ kvr_dependency(jansson libjansson-dev jansson)
 kvr_dependency(xxhash libxxhash-dev libxxhash)
 kvr_dependency(hdf5 libhdf5-dev hdf5-serial hdf5)
 kvr_dependency(deflate libdeflate-dev libdeflate)
+kvr_dependency(isal libisal-dev libisal)
 kvr_dependency(openblas libopenblas-dev openblas)
 kvr_dependency(gsl libgsl-dev gsl)
 # GSL names its own reference CBLAS; in a program that also links OpenBLAS the

@@ -21,7 +21,7 @@ void kvr__unshuffle_part(uint8_t *out, const uint8_t *in, size_t n,
 /* One thread's compressor, decompressor and buffers. */
 struct codec;
 
-/* level 0..12; 0 stores tiles as they are. */
+/* level 0 stores tiles as they are. */
 enum kvr_status kvr__codec_new(struct codec **out, int level,
                                struct kvr_error *err);
 void kvr__codec_free(struct codec *codec);

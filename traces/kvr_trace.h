@@ -218,9 +218,9 @@ const struct kvr_trace_tokens *kvr_trace_tokens(const struct kvr_trace *trace);
 struct kvr_writer;
 
 struct kvr_writer_options {
-    bool force;  /* overwrite an existing output */
-    bool sync;   /* fsync at every commit */
-    int deflate; /* libdeflate level 0..12; 0: store raw. -1: default (1) */
+    bool force;       /* overwrite an existing output */
+    bool sync;        /* fsync at every commit */
+    int deflate;      /* 1: deflate; 0: store raw. -1: default (1) */
     uint32_t threads; /* compression of tiles at commit; 0: processors */
 };
 

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DEFAULT_LEVEL = 1, MAX_LEVEL = 12 };
+enum { DEFAULT_LEVEL = 1, MAX_LEVEL = 1 };
 
 enum kvr_status kvr__writer_take(struct codec **out, struct kvr_writer *w,
                                  struct kvr_error *err)

@@ -19,6 +19,7 @@ function library_of(header) {
     if (header ~ /^xxh/) return "xxhash"
     if (header ~ /^Random123\//) return "random123"
     if (header ~ /^libdeflate\.h$/) return "deflate"
+    if (header ~ /^isa-l\//) return "isal"
     if (header ~ /^(cblas|openblas_config|lapacke)/) return "blas"
     if (header ~ /^pcre2/) return "pcre2"
     if (header ~ /^[a-z0-9]*intrin\.h$/) return "intrinsics"
