@@ -18,11 +18,12 @@ bool kvr_isa_available(enum kvr_isa isa)
 {
 #if defined(__x86_64__)
     if (isa == KVR_ISA_AVX2)
-        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
+        return __builtin_cpu_supports("avx2") &&
+               __builtin_cpu_supports("f16c") && __builtin_cpu_supports("fma");
     if (isa == KVR_ISA_AVX512)
         return __builtin_cpu_supports("avx512f") &&
                __builtin_cpu_supports("avx512vl") &&
-               __builtin_cpu_supports("avx2");
+               kvr_isa_available(KVR_ISA_AVX2);
 #endif
     return isa == KVR_ISA_BASE;
 }
