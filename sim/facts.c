@@ -206,18 +206,14 @@ static void fill_accesses(struct layer_work *w, struct facts *f, uint32_t r,
                          (kvr_real)1 / (kvr_real)f->n_head, wide);
     const kvr_real least =
         access_least(&o->access, w->weight, NULL, n, n, w->sorted, &inclusive);
-    plan->kernels->above(w->accessed, w->weight, least, inclusive, wide);
+    plan->kernels->bits_of_row(bits, w->weight, least, inclusive, wide);
     const uint32_t end =
         o->hit_prompt_only && plan->P < t ? plan->P : t; /* past tokens */
     uint32_t count = 0;
     for (uint32_t i = 0; i < wide; i += 64) {
-        uint64_t word = 0;
-        for (uint32_t b = 0; b < 64; b++)
-            word |= (uint64_t)(w->accessed[i + b] & 1) << b;
         if (i + 64 > end)
-            word &= i >= end ? 0 : ((uint64_t)1 << (end - i)) - 1;
-        bits[i / 64] = word;
-        count += (uint32_t)__builtin_popcountll(word);
+            bits[i / 64] &= i >= end ? 0 : ((uint64_t)1 << (end - i)) - 1;
+        count += (uint32_t)__builtin_popcountll(bits[i / 64]);
     }
     f->n_accessed[r] = count;
 }

@@ -167,7 +167,8 @@ static const uint8_t margin[KVR_CUTS] = {20, 11, 11, 5};
 
 /* Where to look in the next pass; none: false. */
 static bool places(const struct search *s, struct bracket *b, uint32_t m,
-                   uint32_t pass, int64_t at[KVR_CUTS])
+                   uint32_t pass, int64_t at[KVR_CUTS],
+                   struct bracket *whose[KVR_CUTS])
 {
     uint32_t open[KVR_CUTS + 1], n = 0;
 
@@ -178,7 +179,7 @@ static bool places(const struct search *s, struct bracket *b, uint32_t m,
     if (n == 0)
         return false;
     for (uint32_t i = 0; i < KVR_CUTS; i++) {
-        struct bracket *in = &b[open[owner[n - 1][i]]];
+        struct bracket *in = whose[i] = &b[open[owner[n - 1][i]]];
         const int64_t part = pass < MISLED ? likely(in, margin[n - 1]) : 32;
         at[i] = between(s, in, part + aside[n - 1][i]);
         if (inside(in, at[i]))
@@ -192,34 +193,45 @@ static bool places(const struct search *s, struct bracket *b, uint32_t m,
 }
 
 /* Without branches: nobody could predict them. */
-static void learn(struct bracket *b, const int64_t at[KVR_CUTS],
-                  const uint32_t count[KVR_CUTS])
+static void learn(struct bracket *b, int64_t at, uint32_t count)
 {
-    for (uint32_t i = 0; i < KVR_CUTS; i++) {
-        const bool in = inside(b, at[i]);
-        const bool lower = in & (count[i] >= b->count);
-        const bool upper = in & (count[i] < b->count);
-        b->low = lower ? at[i] : b->low;
-        b->above_low = lower ? count[i] : b->above_low;
-        b->high = upper ? at[i] : b->high;
-        b->above_high = upper ? count[i] : b->above_high;
-    }
+    const bool in = inside(b, at);
+    const bool lower = in & (count >= b->count);
+    const bool upper = in & (count < b->count);
+
+    b->low = lower ? at : b->low;
+    b->above_low = lower ? count : b->above_low;
+    b->high = upper ? at : b->high;
+    b->above_high = upper ? count : b->above_high;
 }
 
-/* Narrows all brackets until each is found or holds one value. */
+static void count_at(const struct search *s, const int64_t at[KVR_CUTS],
+                     uint32_t count[KVR_CUTS])
+{
+    double units[KVR_CUTS];
+
+    for (uint32_t i = 0; i < KVR_CUTS; i++)
+        units[i] = units_of(s, at[i]);
+    count_above(s, units, count);
+}
+
+/* Narrows all brackets until each is found or holds one value. The first
+ * counts tell all of them something, later ones the bracket they are in. */
 static void narrow(const struct search *s, struct bracket *b, uint32_t m,
                    int64_t at[KVR_CUTS])
 {
-    double units[KVR_CUTS];
     uint32_t count[KVR_CUTS], pass = 0;
+    struct bracket *whose[KVR_CUTS];
 
-    do {
-        for (uint32_t i = 0; i < KVR_CUTS; i++)
-            units[i] = units_of(s, at[i]);
-        count_above(s, units, count);
+    count_at(s, at, count);
+    for (uint32_t i = 0; i < KVR_CUTS; i++)
         for (uint32_t j = 0; j < m; j++)
-            learn(&b[j], at, count);
-    } while (places(s, b, m, pass++, at));
+            learn(&b[j], at[i], count[i]);
+    while (places(s, b, m, pass++, at, whose)) {
+        count_at(s, at, count);
+        for (uint32_t i = 0; i < KVR_CUTS; i++)
+            learn(whose[i], at[i], count[i]);
+    }
 }
 
 /* m budgets of at least 1 and below n tokens. hint: about where. */

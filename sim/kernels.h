@@ -79,6 +79,9 @@ struct kernels {
     /* out += value where it is above least. */
     void (*add_above)(double *out, const double *value, double least,
                       uint32_t n);
+    /* Bit i: weight[i] > least (or >=, if inclusive). */
+    void (*bits_of_row)(uint64_t *out, const kvr_real *weight, kvr_real least,
+                        int inclusive, uint32_t n);
     /* Bit i: value[i] > least, and value[i] >= least. */
     void (*bits_above)(uint64_t *over, uint64_t *at_least, const double *value,
                        double least, uint32_t n);
