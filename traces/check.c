@@ -396,9 +396,24 @@ static enum kvr_status summarise(struct kvr_trace_report *report,
     return status;
 }
 
+/* A tile as it is stored, made and inflated for each worker. */
+static enum kvr_status check_memory(const struct kvr_trace *trace,
+                                    uint32_t workers, uint64_t memory,
+                                    struct kvr_error *err)
+{
+    const uint64_t row = (uint64_t)trace->box->shape.n_token * 3;
+    char what[300];
+
+    snprintf(what, sizeof what, "%s: %u threads on rows of %u tokens",
+             trace->path, workers, trace->box->shape.n_token);
+    return kvr_check_memory(
+        err, what, workers * KVR_TILE_ROWS * row * sizeof(float), memory);
+}
+
 static enum kvr_status check_rows(struct kvr_trace_report *report,
                                   const struct kvr_trace *trace,
-                                  uint32_t threads, struct kvr_error *err)
+                                  uint32_t threads, uint64_t memory,
+                                  struct kvr_error *err)
 {
     const struct kvr_trace_shape *shape = &trace->box->shape;
     struct check c = {.trace = trace};
@@ -413,7 +428,9 @@ static enum kvr_status check_rows(struct kvr_trace_report *report,
                         shape->layers[l].layer);
     }
     const uint32_t workers = kvr_parallel_workers(c.n, threads);
-    enum kvr_status status = new_check(&c, trace, workers, err);
+    enum kvr_status status = check_memory(trace, workers, memory, err);
+    if (status == KVR_OK)
+        status = new_check(&c, trace, workers, err);
     if (status == KVR_OK)
         status = kvr_parallel_for(c.n, threads, check_head, &c, err);
     if (status == KVR_OK)
@@ -446,7 +463,7 @@ static enum kvr_status check_journal(struct kvr_trace_report *report,
 
 enum kvr_status kvr_trace_check(struct kvr_trace_report *report,
                                 const char *path, uint32_t threads,
-                                struct kvr_error *err)
+                                uint64_t memory, struct kvr_error *err)
 {
     struct kvr_trace *trace = NULL;
 
@@ -458,7 +475,7 @@ enum kvr_status kvr_trace_check(struct kvr_trace_report *report,
         return status;
     report->complete = true;
     report->closed_rows = trace->box->shape.n_token;
-    status = check_rows(report, trace, threads, err);
+    status = check_rows(report, trace, threads, memory, err);
     kvr_trace_close(trace);
     if (status != KVR_OK)
         kvr_trace_report_free(report);

@@ -121,7 +121,8 @@ static enum kvr_status write_rows(struct import *im, const char *to,
                                   struct kvr_error *err)
 {
     const struct kvr_writer_options options = {.force = im->options->force,
-                                               .deflate = -1};
+                                               .deflate = -1,
+                                               .memory = im->options->memory};
 
     enum kvr_status status =
         kvr_writer_open(&im->writer, to, shape, &options, err);

@@ -26,6 +26,7 @@ struct kvr_import_options {
     int dtype;           /* enum kvr_dtype; -1: the source's (f64: f32) */
     bool not_causal;     /* weight on later keys is right; replay refuses it */
     bool sink;           /* 1 - row sum went to a sink outside of the tokens */
+    uint64_t memory;     /* most bytes to take; 0: no limit */
     bool force;          /* overwrite `to` */
     const char *writer, *created, *options; /* provenance; NULL: none */
 };

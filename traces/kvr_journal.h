@@ -68,10 +68,12 @@ struct kvr_trace_report {
 
 /* Reads every row of a trace, or every record of a journal, and compares:
  * weights finite and not negative, inside the mask, sums with row_mass, the
- * content hash. threads 0: all processors. Fails (and fills no report) only
- * where nothing can be read: not a trace, truncated, another version. */
+ * content hash. threads 0: all processors; memory: most bytes to take, 0: no
+ * limit. Fails (and fills no report) only where nothing can be read: not a
+ * trace, truncated, another version; or (KVR_ERR_LIMIT) over the limit. */
 enum kvr_status kvr_trace_check(struct kvr_trace_report *report,
                                 const char *path, uint32_t threads,
+                                uint64_t memory,
                                 struct kvr_error *err) KVR_MUST_CHECK;
 void kvr_trace_report_free(struct kvr_trace_report *report);
 

@@ -20,6 +20,7 @@ struct kvr_synth_options {
     enum kvr_dtype dtype;
     uint32_t round_bits; /* as in struct kvr_trace_shape */
     uint32_t threads;    /* 0: all processors; the bytes do not depend on it */
+    uint64_t memory;     /* most bytes to take (KVR_ERR_LIMIT); 0: no limit */
     bool force;
     const char *writer, *created, *options; /* provenance; NULL: none */
 };

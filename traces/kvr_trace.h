@@ -221,6 +221,7 @@ struct kvr_writer_options {
     bool force;       /* overwrite an existing output */
     bool sync;        /* fsync at every commit */
     int deflate;      /* 1: deflate; 0: store raw. -1: default (1) */
+    uint64_t memory;  /* most bytes to take (KVR_ERR_LIMIT); 0: no limit */
     uint32_t threads; /* compression of tiles at commit; 0: processors */
 };
 

@@ -247,8 +247,10 @@ enum kvr_status kvr_synth_zipf(const char *to,
                                const struct kvr_synth_options *o,
                                struct kvr_error *err)
 {
-    const struct kvr_writer_options options = {
-        .force = o->force, .deflate = -1, .threads = o->threads};
+    const struct kvr_writer_options options = {.force = o->force,
+                                               .deflate = -1,
+                                               .threads = o->threads,
+                                               .memory = o->memory};
     struct synth s = {.options = o};
     struct kvr_layer_shape *layers = kvr_calloc(o->n_layer, sizeof *layers);
 

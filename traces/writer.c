@@ -7,11 +7,14 @@
 
 #include "kvr_file.h"
 #include "kvr_memory.h"
+#include "kvr_parallel.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { DEFAULT_LEVEL = 1, MAX_LEVEL = 1 };
+enum { DEFAULT_LEVEL = 1, MAX_LEVEL = 1, CODEC_BYTES = 512 << 10 };
 
 enum kvr_status kvr__writer_take(struct codec **out, struct kvr_writer *w,
                                  struct kvr_error *err)
@@ -102,6 +105,30 @@ static enum kvr_status write_header(struct kvr_writer *w, struct kvr_error *err)
     return status;
 }
 
+/* The last tile of every head stays open until it is committed; each thread
+ * packs one: as it is, shuffled, packed, and the compressor. */
+static enum kvr_status check_memory(const char *path,
+                                    const struct kvr_trace_shape *shape,
+                                    const struct kvr_writer_options *options,
+                                    struct kvr_error *err)
+{
+    const uint64_t item = kvr__dtype_size(shape->dtype);
+    const uint64_t row = (uint64_t)shape->n_token * item;
+    uint64_t heads = 0;
+    char what[300];
+
+    for (uint32_t l = 0; l < shape->n_layer; l++)
+        heads += shape->layers[l].n_head;
+    snprintf(what, sizeof what, "%s: %" PRIu64 " heads of %u tokens", path,
+             heads, shape->n_token);
+    const uint64_t workers =
+        kvr_parallel_workers((uint32_t)heads, options->threads);
+    return kvr_check_memory(err, what,
+                            (heads + 5 * workers) * KVR_TILE_ROWS * row +
+                                workers * CODEC_BYTES,
+                            options->memory);
+}
+
 static enum kvr_status new_writer(struct kvr_writer **out, const char *path,
                                   const struct kvr_trace_shape *shape,
                                   const struct kvr_writer_options *options,
@@ -149,6 +176,8 @@ enum kvr_status kvr_writer_open(struct kvr_writer **out, const char *path,
         status = kvr_fail(err, KVR_ERR_USAGE,
                           "%s: deflate level %d: expected 0 to %d", path,
                           options->deflate, MAX_LEVEL);
+    if (status == KVR_OK)
+        status = check_memory(path, shape, options, err);
     if (status == KVR_OK && kvr_is_special(path))
         status = kvr_fail(err, KVR_ERR_INPUT,
                           "%s: is no regular file; a trace is written beside "

@@ -40,6 +40,11 @@ char *kvr_strndup(const char *text, size_t n);
 enum kvr_status kvr_no_memory(struct kvr_error *err, const char *what,
                               size_t bytes);
 
+/* KVR_ERR_LIMIT where `need` bytes are over `limit` (0: none): "WHAT: about ..
+ * of memory are needed, the limit is .. (--memory)". */
+enum kvr_status kvr_check_memory(struct kvr_error *err, const char *what,
+                                 uint64_t need, uint64_t limit);
+
 /* Bytes of physical memory; 0 if the system does not say. */
 uint64_t kvr_physical_memory(void);
 

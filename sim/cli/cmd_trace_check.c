@@ -55,8 +55,8 @@ static enum kvr_status run(const struct cli_command *self, int argc,
                                        &n, 1, SIZE_MAX, &done, err);
     for (size_t i = 0; status == KVR_OK && !done && i < n; i++) {
         struct kvr_trace_report found;
-        status =
-            kvr_trace_check(&found, operands[i], options.common.threads, err);
+        status = kvr_trace_check(&found, operands[i], options.common.threads,
+                                 cli_memory(&options.common), err);
         if (status != KVR_OK)
             break;
         add_item(report.results, operands[i], &found);

@@ -90,6 +90,7 @@ static enum kvr_status synth(const struct options *o, struct kvr_error *err)
         .dtype = (enum kvr_dtype)o->dtype,
         .round_bits = o->round_bits,
         .threads = o->common.threads,
+        .memory = cli_memory(&o->common),
         .force = o->common.force,
         .writer = provenance.writer,
         .created = provenance.created,

@@ -6,7 +6,9 @@
 #include "kvr_parallel.h"
 #include "kvr_text.h"
 
+#include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 uint32_t cli_layer_number(const struct cli_heads *heads, uint32_t item)
@@ -104,17 +106,12 @@ static enum kvr_status check_memory(const struct cli_heads *heads,
     const uint64_t workers = kvr_parallel_workers(heads->n, common->threads);
     const uint64_t row = sizeof(float) * KVR_TILE_ROWS + 8 * sizeof(double);
     const uint64_t need = workers * n_token * row;
-    char wanted[32], limit[32];
+    char what[256];
 
-    if (need <= cli_memory(common))
-        return KVR_OK;
-    kvr_format_bytes(wanted, need);
-    kvr_format_bytes(limit, cli_memory(common));
-    return kvr_fail(err, KVR_ERR_LIMIT,
-                    "%s: %llu threads on rows of %llu tokens take about %s, "
-                    "the limit is %s (--memory, --threads)",
-                    kvr_trace_path(heads->trace), (unsigned long long)workers,
-                    (unsigned long long)n_token, wanted, limit);
+    snprintf(what, sizeof what,
+             "%s: %" PRIu64 " threads on rows of %" PRIu64 " tokens",
+             kvr_trace_path(heads->trace), workers, n_token);
+    return kvr_check_memory(err, what, need, cli_memory(common));
 }
 
 static enum kvr_status do_trace(json_t **facts, const char *path,

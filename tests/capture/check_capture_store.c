@@ -69,7 +69,7 @@ static void expect_whole(void)
     struct kvr_trace_report report;
     struct kvr_error err = {0};
 
-    must(kvr_trace_check(&report, out, 2, &err));
+    must(kvr_trace_check(&report, out, 2, 0, &err));
     ck_assert_msg(report.ok, "%s",
                   report.n_problem > 0 ? report.problems[0] : "");
     kvr_trace_report_free(&report);

@@ -46,6 +46,10 @@ START_TEST(bad_input_exits_3_and_leaves_nothing)
              SAMPLE_TRACE);
     must_say(3, "--memory allows", KV "replay %s -p h2o -b 9 --memory 1M",
              SAMPLE_TRACE);
+    must_say(3, "(--memory)", KV "sparsity %s --memory 10k", SAMPLE_TRACE);
+    must_say(3, "(--memory)", KV "trace check %s --memory 10k", SAMPLE_TRACE);
+    must_say(3, "(--memory)",
+             KV "trace synth --kind zipf -T 512 --memory 10k -o %s", name);
     must_say(0, "", KV "replay %s -p h2o -b 9 --format json -o %s",
              SAMPLE_TRACE, name);
     must_say(3, "exists", KV "replay %s -p h2o -b 9 --format json -o %s",

@@ -37,10 +37,10 @@ static void try(const uint8_t *data, size_t size)
     const char *out = fuzz_path("out.kvt.h5");
 
     fuzz_save(path, data, size);
-    if (kvr_trace_check(&report, path, 1, &err) == KVR_OK)
+    if (kvr_trace_check(&report, path, 1, 0, &err) == KVR_OK)
         kvr_trace_report_free(&report);
     if (kvr_trace_repair(path, out, true, &err) == KVR_OK &&
-        kvr_trace_check(&report, out, 1, &err) == KVR_OK)
+        kvr_trace_check(&report, out, 1, 0, &err) == KVR_OK)
         kvr_trace_report_free(&report);
 }
 

@@ -14,7 +14,7 @@ void fuzz_one(const uint8_t *data, size_t size)
     const char *path = fuzz_path("in.kvt.h5");
 
     fuzz_save(path, data, size);
-    if (kvr_trace_check(&report, path, 1, &err) == KVR_OK)
+    if (kvr_trace_check(&report, path, 1, 0, &err) == KVR_OK)
         kvr_trace_report_free(&report);
 }
 

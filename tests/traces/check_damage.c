@@ -32,7 +32,7 @@ START_TEST(a_whole_trace_is_whole)
         m.dtype = i == 1 ? KVR_F32 : KVR_F16;
         m.round_bits = i == 2 ? 5 : 0;
         must(made_write(&m, made_path("w.kvt.h5"), true, &err));
-        must(kvr_trace_check(&report, made_path("w.kvt.h5"), 2, &err));
+        must(kvr_trace_check(&report, made_path("w.kvt.h5"), 2, 0, &err));
         ck_assert_msg(report.ok && report.complete, "%s",
                       report.n_problem > 0 ? report.problems[0] : "");
         ck_assert_uint_eq(report.closed_rows, 100);
@@ -58,7 +58,7 @@ START_TEST(a_flipped_bit_shows)
         ck_assert(made_flip(made_path("g.kvt.h5"),
                             kvr_random_below(&stream, i, 0, 0, (uint32_t)size),
                             (uint8_t)(1u << i % 8)));
-        if (kvr_trace_check(&report, made_path("g.kvt.h5"), 1, &err) !=
+        if (kvr_trace_check(&report, made_path("g.kvt.h5"), 1, 0, &err) !=
             KVR_OK) {
             n_shown++;
             continue;
@@ -103,11 +103,11 @@ START_TEST(a_weight_above_the_diagonal_shows)
     must(made_write(&m, path, true, &err));
     const size_t at = find_row_0(path, made_size(path));
     ck_assert(made_flip(path, at + 2 * 7 + 1, 0x80)); /* -0 is still 0 */
-    must(kvr_trace_check(&report, path, 1, &err));
+    must(kvr_trace_check(&report, path, 1, 0, &err));
     ck_assert(report.ok);
     kvr_trace_report_free(&report);
     ck_assert(made_flip(path, at + 2 * 7 + 1, 0x80 | 0x34));
-    must(kvr_trace_check(&report, path, 1, &err));
+    must(kvr_trace_check(&report, path, 1, 0, &err));
     ck_assert(!report.ok && report.n_problem == 1);
     ck_assert_msg(strstr(report.problems[0], "row 0 key 7: weight 0.25 above "
                                              "the diagonal") != NULL,
@@ -193,7 +193,7 @@ START_TEST(h5py_reads_and_writes_our_layout)
             made_equal(&small, made_path("q.kvt.h5"), 100, why, sizeof why),
             "%s: %s", kinds[i], why);
         struct kvr_trace_report report;
-        must(kvr_trace_check(&report, made_path("q.kvt.h5"), 1, &err));
+        must(kvr_trace_check(&report, made_path("q.kvt.h5"), 1, 0, &err));
         ck_assert_msg(report.ok, "%s: %s", kinds[i],
                       report.n_problem > 0 ? report.problems[0] : "");
         kvr_trace_report_free(&report);

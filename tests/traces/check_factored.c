@@ -46,7 +46,7 @@ static void expect_whole(const char *path)
     struct kvr_trace_report report;
     struct kvr_error err = {0};
 
-    must(kvr_trace_check(&report, path, 2, &err));
+    must(kvr_trace_check(&report, path, 2, 0, &err));
     ck_assert_msg(report.ok, "%s",
                   report.n_problem > 0 ? report.problems[0] : "");
     kvr_trace_report_free(&report);
@@ -377,7 +377,7 @@ START_TEST(a_flipped_bit_of_a_key_shows)
             made_copy(made_path("f.kvt.h5"), made_path("k.kvt.h5"), size));
         ck_assert(made_flip(made_path("f.kvt.h5"), size / 41 * (i + 1),
                             (uint8_t)(1u << i % 8)));
-        if (kvr_trace_check(&report, made_path("f.kvt.h5"), 1, &err) !=
+        if (kvr_trace_check(&report, made_path("f.kvt.h5"), 1, 0, &err) !=
             KVR_OK) {
             shown++;
             continue;
@@ -405,7 +405,7 @@ START_TEST(rows_that_do_not_follow_from_query_and_key_show)
     must(made_steps(writer, &m, 0, 100, &err));
     must(made_steps(writer, &other, 100, STEPS, &err));
     must(kvr_writer_finish(writer, &err));
-    must(kvr_trace_check(&report, made_path("o.kvt.h5"), 1, &err));
+    must(kvr_trace_check(&report, made_path("o.kvt.h5"), 1, 0, &err));
     ck_assert(!report.ok);
     ck_assert_uint_eq(report.closed_rows, 100);
     ck_assert_ptr_nonnull(strstr(report.problems[0], "query and key give"));

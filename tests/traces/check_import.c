@@ -66,7 +66,7 @@ static void whole(uint32_t n_layer, uint32_t n_head, uint32_t t,
     struct kvr_trace_report report;
     struct kvr_error err = {0};
 
-    must(kvr_trace_check(&report, out_path(), 1, &err));
+    must(kvr_trace_check(&report, out_path(), 1, 0, &err));
     ck_assert_msg(report.ok, "%s",
                   report.n_problem > 0 ? report.problems[0] : "");
     kvr_trace_report_free(&report);

@@ -73,7 +73,7 @@ static void expect_closed(const char *part, uint32_t n)
     char why[512] = "";
     const char *out = made_path("repaired.kvt.h5");
 
-    must(kvr_trace_check(&report, part, 1, &err));
+    must(kvr_trace_check(&report, part, 1, 0, &err));
     ck_assert(!report.ok && !report.complete && report.n_problem > 0);
     ck_assert_uint_eq(report.closed_rows, n);
     kvr_trace_report_free(&report);
@@ -84,7 +84,7 @@ static void expect_closed(const char *part, uint32_t n)
     }
     must(kvr_trace_repair(part, out, true, &err));
     ck_assert_msg(made_equal(&run, out, n, why, sizeof why), "%s", why);
-    must(kvr_trace_check(&report, out, 1, &err));
+    must(kvr_trace_check(&report, out, 1, 0, &err));
     ck_assert_msg(report.ok, "%s",
                   report.n_problem > 0 ? report.problems[0] : "");
     kvr_trace_report_free(&report);
@@ -106,7 +106,7 @@ START_TEST(a_cut_anywhere_loses_only_the_open_step)
             cut = closed_at[PROMPT + i / 3 * 20] - 1 + i % 3;
         ck_assert(made_copy(made_path("cut.part"),
                             made_path("whole.kvt.h5.part"), cut));
-        if (kvr_trace_check(&report, made_path("cut.part"), 1, &err) !=
+        if (kvr_trace_check(&report, made_path("cut.part"), 1, 0, &err) !=
             KVR_OK) { /* not even the header: no journal yet */
             ck_assert_uint_lt(cut, 1000);
             continue;
@@ -130,7 +130,7 @@ START_TEST(a_flipped_bit_ends_the_journal_there)
         ck_assert(made_copy(made_path("bit.part"),
                             made_path("whole.kvt.h5.part"), SIZE_MAX));
         ck_assert(made_flip(made_path("bit.part"), at, (uint8_t)(1u << i % 8)));
-        if (kvr_trace_check(&report, made_path("bit.part"), 1, &err) !=
+        if (kvr_trace_check(&report, made_path("bit.part"), 1, 0, &err) !=
             KVR_OK) {
             ck_assert_uint_lt(at, 1000);
             continue;
@@ -243,7 +243,7 @@ START_TEST(sigkill_leaves_closed_steps)
             continue;
         kill(child, SIGKILL);
         waitpid(child, NULL, 0);
-        must(kvr_trace_check(&report, part, 1, &err));
+        must(kvr_trace_check(&report, part, 1, 0, &err));
         const uint32_t n = report.closed_rows;
         kvr_trace_report_free(&report);
         ck_assert_uint_le(n, STEPS);

@@ -48,7 +48,7 @@ START_TEST(a_synthetic_trace_is_whole)
         o.dtype = i == 1 ? KVR_F32 : KVR_F16;
         o.round_bits = i == 2 ? 7 : 0;
         must(kvr_synth_zipf(made_path("s.kvt.h5"), &o, &err));
-        must(kvr_trace_check(&report, made_path("s.kvt.h5"), 2, &err));
+        must(kvr_trace_check(&report, made_path("s.kvt.h5"), 2, 0, &err));
         ck_assert_msg(report.ok, "%s",
                       report.n_problem > 0 ? report.problems[0] : "");
         ck_assert_uint_eq(report.closed_rows, 200);
