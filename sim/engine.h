@@ -145,7 +145,7 @@ struct unit {
     struct kvr_tally *tally; /* [n_cache], units */
     double *share;           /* [n_cache] see count_divergence */
     struct cost *head_cost;  /* [n_head] over all rows */
-    struct cost *row_cost;   /* [T] over its caches */
+    struct cost *row_cost;   /* [T] in the layer's row_cost, of the run */
     struct kvr_eviction *log;
     size_t n_log, log_capacity;
     uint32_t *visible_at; /* [T] |C_t|, where the matched optimum needs it */
@@ -173,6 +173,7 @@ struct layer_work {
     struct future *future;   /* [n_cache], or NULL */
     struct optimum *optimum; /* [n_cache], or NULL */
     struct unit *units;      /* [n_unit], runs outer, sets inner */
+    struct cost *row_cost;   /* [n_run][T] over the layer's caches */
     uint32_t n_unit;
     /* scratch of a step */
     kvr_real *weight, *key, *second; /* [stride] */

@@ -57,6 +57,7 @@ static void work_fini(struct layer_work *w)
         unit_fini(&w->units[i]);
     free(w->units);
     free(w->alike);
+    free(w->row_cost);
     future_free(w);
     for (uint32_t c = 0; w->facts != NULL && c < w->n_cache; c++)
         facts_fini(&w->facts[c]);
@@ -129,7 +130,8 @@ static enum kvr_status make_units(struct layer_work *w, struct kvr_error *err)
 
     w->units = kvr_calloc(plan->n_run * w->n_cache, sizeof *w->units);
     w->alike = kvr_calloc(plan->n_run * w->n_cache, sizeof *w->alike);
-    if (w->units == NULL || w->alike == NULL)
+    w->row_cost = kvr_calloc(plan->n_run * plan->T, sizeof *w->row_cost);
+    if (w->units == NULL || w->alike == NULL || w->row_cost == NULL)
         return kvr_no_memory(err, "units", plan->n_run * w->n_cache);
     for (size_t i = 0; i < plan->n_run; i++) {
         const struct run *run = &plan->runs[i];

@@ -312,8 +312,9 @@ uint64_t plan_bytes(const struct plan *plan)
     if (plan->looks_ahead)
         each += future_bytes(plan, caches);
     for (size_t i = 0; i < plan->n_run; i++)
-        each +=
-            caches * (uint64_t)unit_bytes(plan, &plan->runs[i], heads / caches);
+        each += caches *
+                    (uint64_t)unit_bytes(plan, &plan->runs[i], heads / caches) +
+                plan->T * sizeof(struct cost);
     results =
         plan->n_run *
         (plan->first_cache[plan->n_layer] * sizeof(struct kvr_cache_result) +

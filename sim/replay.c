@@ -106,6 +106,7 @@ static void add_spanning(struct kvr_sim *sim, const struct layer_work *w,
     struct own *own = own_of(sim);
     struct kvr_run_result *result = &sim->runs[run];
     uint32_t *all = own->histograms + run * 2 * BINS;
+    const struct cost *cost = w->row_cost + run * w->plan->T;
 
     pthread_mutex_lock(&own->lock);
     for (uint32_t i = 0; i < BINS; i++) {
@@ -113,14 +114,14 @@ static void add_spanning(struct kvr_sim *sim, const struct layer_work *w,
         if (is_global(w->shape))
             all[BINS + i] += histogram[i];
     }
+    for (uint32_t t = 0; t < sim->n_token; t++) {
+        result->row_missed[t] += cost[t].missed * w->unit_mass;
+        result->row_recorded[t] += cost[t].recorded * w->unit_mass;
+    }
     for (uint32_t i = 0; i < w->n_unit; i++) {
         const struct unit *u = &w->units[i];
         if ((size_t)(u->run - w->plan->runs) != run)
             continue;
-        for (uint32_t t = 0; t < sim->n_token; t++) {
-            result->row_missed[t] += u->row_cost[t].missed * w->unit_mass;
-            result->row_recorded[t] += u->row_cost[t].recorded * w->unit_mass;
-        }
         if (u->status != KVR_OK &&
             (result->status == KVR_OK || w->layer < own->failed[run])) {
             own->failed[run] = w->layer;

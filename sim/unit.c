@@ -90,7 +90,7 @@ size_t unit_bytes(const struct plan *plan, const struct run *run,
         .group_size = n_head,
         .arg = run->arg};
     size_t bytes = plan->stride * (sizeof(kvr_real) + sizeof(int32_t)) +
-                   plan->T * (3 * sizeof(uint32_t) + sizeof(struct cost));
+                   plan->T * 3 * sizeof(uint32_t);
 
     bytes += (size_t)n_head * (plan->score_last - plan->score_first + 1) *
              sizeof(double);
@@ -118,10 +118,8 @@ static enum kvr_status allocate(struct unit *u, const struct plan *plan,
     u->tally = kvr_calloc(u->n_cache, sizeof *u->tally);
     u->share = kvr_calloc(u->n_cache, sizeof *u->share);
     u->head_cost = kvr_calloc(u->n_head, sizeof *u->head_cost);
-    u->row_cost = kvr_calloc(plan->T, sizeof *u->row_cost);
     ok = u->resident && u->score && u->bits && u->left_at && u->gone_order &&
-         u->gone_from && u->m && u->tally && u->share && u->head_cost &&
-         u->row_cost;
+         u->gone_from && u->m && u->tally && u->share && u->head_cost;
     if (plan->needs_optimum) {
         u->visible_at = kvr_calloc(plan->T, sizeof(uint32_t));
         ok = ok && u->visible_at;
@@ -151,6 +149,7 @@ enum kvr_status unit_init(struct unit *u, const struct layer_work *w,
 
     *u = (struct unit){
         .run = run,
+        .row_cost = w->row_cost + (size_t)(run - plan->runs) * plan->T,
         .first_cache = first_cache,
         .n_cache = n_cache,
         .first_head = first_cache * w->group,
@@ -200,7 +199,6 @@ void unit_fini(struct unit *u)
     free(u->tally);
     free(u->share);
     free(u->head_cost);
-    free(u->row_cost);
     free(u->log);
     free(u->visible_at);
     free(u->steps);
