@@ -115,7 +115,7 @@ static enum kvr_status make_grid(const struct kvr_trace *trace,
     uint64_t cells = 1, bytes = a->item;
 
     for (int i = 0; i < 3; i++) {
-        if (a->chunk[i] == 0 || !kvr_mul_u64(&bytes, bytes, a->chunk[i]))
+        if (!kvr_mul_u64(&bytes, bytes, a->chunk[i]))
             return kvr_fail(err, KVR_ERR_INPUT, "%s: %s: chunks of %u",
                             trace->path, where, a->chunk[i]);
         a->grid[i] =
@@ -186,8 +186,12 @@ static enum kvr_status load_chunked(struct kvr_trace *trace,
     if (!counted)
         return kvr__h5_fail(err, KVR_ERR_INPUT, trace->path, where);
     a->chunked = true;
-    for (int i = 0; i < 3; i++)
-        a->chunk[i] = chunk[i] <= UINT32_MAX ? (uint32_t)chunk[i] : 0;
+    for (int i = 0; i < 3; i++) {
+        if (chunk[i] == 0 || chunk[i] > UINT32_MAX)
+            return kvr_fail(err, KVR_ERR_INPUT, "%s: %s: chunks of %llu",
+                            trace->path, where, (unsigned long long)chunk[i]);
+        a->chunk[i] = (uint32_t)chunk[i];
+    }
     enum kvr_status status = read_filters(trace, a, plist, where, err);
     if (status == KVR_OK)
         status = make_grid(trace, a, where, n_stored, err);
