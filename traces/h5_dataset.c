@@ -2,6 +2,8 @@
  * SPDX-License-Identifier: GPL-3.0-or-later */
 #include "h5_dataset.h"
 
+#include "h5_chunks.h"
+
 #include <string.h>
 
 /* deflate's best: 258 bytes in 2 bits, so about 1032 to 1. */
@@ -71,12 +73,12 @@ static enum kvr_status check_filters(const char *path, const char *where,
                            sizeof name, name, &config);
         if (filter < 0)
             return kvr__h5_fail(err, KVR_ERR_INPUT, path, where);
-        if (H5Zfilter_avail(filter) > 0)
+        if (kvr__h5_filter_is_known(filter) && H5Zfilter_avail(filter) > 0)
             continue;
         return kvr_fail(err, KVR_ERR_UNSUPPORTED,
-                        "%s: %s: compressed with filter %d (%s), which this "
-                        "HDF5 lacks; repack it with gzip: h5repack -f GZIP=4, "
-                        "or in h5py compression='gzip'",
+                        "%s: %s: compressed with filter %d (%s), which is not "
+                        "read; repack it with gzip: h5repack -f GZIP=4, or in "
+                        "h5py compression='gzip'",
                         path, where, (int)filter,
                         name[0] != '\0' ? name : "no name");
     }
@@ -200,5 +202,5 @@ enum kvr_status kvr__h5_check_stored(hid_t set, const char *path,
                         "%s: %s: declares %llu bytes and stores %llu", path,
                         where, (unsigned long long)declared,
                         (unsigned long long)stored);
-    return KVR_OK;
+    return kvr__h5_check_chunks(set, path, where, err);
 }

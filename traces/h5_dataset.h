@@ -7,7 +7,7 @@
 #include "kvr_memory.h"
 
 /* A dataset behind a hard link that stores its own bytes in this file with
- * filters that this HDF5 has. *out negative: absent. `where` is the group's
+ * filters that are known. *out negative: absent. `where` is the group's
  * name, for messages. */
 enum kvr_status kvr__open_dataset(hid_t *out, const char *path, hid_t group,
                                   const char *name, const char *where,

@@ -1,6 +1,7 @@
 /* h5_open.c -- opening an HDF5 file, with a reason where that fails.
  * SPDX-License-Identifier: GPL-3.0-or-later */
 #include "h5.h"
+#include "h5_tree.h"
 #include "journal.h"
 
 #include <errno.h>
@@ -150,5 +151,10 @@ enum kvr_status kvr__h5_open(hid_t *out, const char *path,
         return kvr__h5_fail(err, KVR_ERR_INPUT, path,
                             "cannot be opened as HDF5 (if a lock failed, set "
                             "HDF5_USE_FILE_LOCKING=FALSE)");
-    return KVR_OK;
+    if (kvr__h5_tree_whole(*out))
+        return KVR_OK;
+    H5Fclose(*out);
+    *out = -1;
+    return kvr_fail(err, KVR_ERR_INPUT,
+                    "%s: a name in its groups has no end: damaged", path);
 }

@@ -6,53 +6,18 @@
  * SPDX-License-Identifier: GPL-3.0-or-later */
 #include "h5_vlen.h"
 
-#include "bytes.h"
-#include "journal.h"
+#include "h5_bytes.h"
 #include "kvr_memory.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 enum {
     MESSAGE_ATTRIBUTE = 0x0c,
-    MESSAGE_CONTINUATION = 0x10,
-    MAX_BLOCK = 1 << 20,
-    MAX_BLOCKS = 64,
     CLASS_FIXED = 0, /* HDF5 writes characters as 8-bit integers */
     CLASS_STRING = 3,
     CLASS_VLEN = 9,
 };
-
-enum answer { UNKNOWN, SAFE, UNSAFE };
-
-struct file_bytes {
-    int fd;
-    uint64_t size;
-    const char *name; /* of the attribute; NULL: all are weighed */
-    uint64_t next[MAX_BLOCKS], length[MAX_BLOCKS];
-    int n_block;
-};
-
-/* malloc'ed bytes of the file; NULL: not there, or too many. */
-static uint8_t *load(const struct file_bytes *file, uint64_t at, uint64_t n)
-{
-    if (n > MAX_BLOCK || at > file->size || n > file->size - at)
-        return NULL;
-    uint8_t *data = malloc(n + 1);
-    if (data != NULL && !kvr__pread_all(file->fd, data, n, at)) {
-        free(data);
-        return NULL;
-    }
-    return data;
-}
-
-static uint32_t take_u16(struct cursor *in)
-{
-    const uint8_t *at = kvr__take(in, 2);
-
-    return at != NULL ? at[0] | (uint32_t)at[1] << 8 : 0;
-}
 
 /* The collection's objects follow each other; 0 is the free rest. */
 static enum answer look_in_heap(const struct file_bytes *file, uint64_t at,
@@ -60,16 +25,16 @@ static enum answer look_in_heap(const struct file_bytes *file, uint64_t at,
 {
     enum answer answer = UNSAFE;
     uint64_t size = 0;
-    uint8_t *head = load(file, at, 16), *whole = NULL;
+    uint8_t *head = kvr__h5_load(file, at, 16), *whole = NULL;
 
     if (head != NULL && memcmp(head, "GCOL", 4) == 0 && head[4] == 1)
         memcpy(&size, head + 8, sizeof size);
     free(head);
-    if (size < 32 || (whole = load(file, at, size)) == NULL)
+    if (size < 32 || (whole = kvr__h5_load(file, at, size)) == NULL)
         return UNSAFE;
     struct cursor in = {.at = whole + 16, .left = size - 16};
     while (in.left >= 16) {
-        const uint32_t found = take_u16(&in);
+        const uint32_t found = kvr__take_u16(&in);
         (void)kvr__take(&in, 6);
         const uint64_t bytes = kvr__take_u64(&in);
         if (found == 0) {
@@ -134,8 +99,8 @@ static enum answer weigh_attribute(struct cursor in)
 {
     const uint8_t *lead = kvr__take(&in, 2);
     const unsigned version = lead != NULL ? lead[0] : 0;
-    const uint32_t n_name = take_u16(&in), n_type = take_u16(&in);
-    const uint32_t n_space = take_u16(&in);
+    const uint32_t n_name = kvr__take_u16(&in), n_type = kvr__take_u16(&in);
+    const uint32_t n_space = kvr__take_u16(&in);
     uint32_t item = 0;
     uint64_t count, bytes;
 
@@ -161,20 +126,20 @@ static enum answer weigh_attribute(struct cursor in)
 
 /* An attribute message: sizes, name, type, space, data. */
 static enum answer look_at_attribute(const struct file_bytes *file,
-                                     struct cursor in)
+                                     struct cursor in, const char *wanted)
 {
     const uint8_t *lead = kvr__take(&in, 2);
     const unsigned version = lead != NULL ? lead[0] : 0;
-    const uint32_t n_name = take_u16(&in), n_type = take_u16(&in);
-    const uint32_t n_space = take_u16(&in);
+    const uint32_t n_name = kvr__take_u16(&in), n_type = kvr__take_u16(&in);
+    const uint32_t n_space = kvr__take_u16(&in);
 
     if (version < 1 || version > 3)
         return UNKNOWN;
     if (version == 3)
         (void)kvr__take(&in, 1);
     const uint8_t *name = kvr__take(&in, padded(n_name, version));
-    if (name == NULL || n_name != strlen(file->name) + 1 ||
-        memcmp(name, file->name, n_name) != 0)
+    if (name == NULL || n_name != strlen(wanted) + 1 ||
+        memcmp(name, wanted, n_name) != 0)
         return UNKNOWN;
     const uint8_t *type = kvr__take(&in, padded(n_type, version));
     (void)kvr__take(&in, padded(n_space, version));
@@ -190,80 +155,34 @@ static enum answer look_at_attribute(const struct file_bytes *file,
     return look_in_heap(file, heap, index, length);
 }
 
-/* The messages of one block of a header. */
-static enum answer look_in_block(struct file_bytes *file, uint64_t at,
-                                 uint64_t n)
+static enum answer weigh_message(const struct file_bytes *file, uint32_t type,
+                                 struct cursor message, void *ud)
 {
-    uint8_t *block = load(file, at, n);
-    struct cursor in = {.at = block, .left = block != NULL ? n : 0};
-    enum answer answer = block != NULL ? UNKNOWN : UNSAFE;
-
-    while (answer == UNKNOWN && in.left >= 8) {
-        const uint32_t type = take_u16(&in), size = take_u16(&in);
-        (void)kvr__take(&in, 4);
-        const uint8_t *data = kvr__take(&in, size);
-        if (data == NULL)
-            break;
-        struct cursor message = {.at = data, .left = size};
-        if (type == MESSAGE_ATTRIBUTE)
-            answer = file->name == NULL ? weigh_attribute(message)
-                                        : look_at_attribute(file, message);
-        if (type == MESSAGE_CONTINUATION && file->n_block < MAX_BLOCKS) {
-            file->next[file->n_block] = kvr__take_u64(&message);
-            file->length[file->n_block++] = kvr__take_u64(&message);
-        }
-    }
-    free(block);
-    return answer;
-}
-
-static enum answer look_in_header(struct file_bytes *file, uint64_t at)
-{
-    uint8_t *head = load(file, at, 16);
-    uint32_t size = 0;
-    enum answer answer = UNKNOWN;
-
-    if (head == NULL)
-        return UNKNOWN;
-    const bool old = head[0] == 1;
-    memcpy(&size, head + 8, sizeof size);
-    free(head);
-    if (!old)
-        return UNKNOWN;
-    file->next[0] = at + 16;
-    file->length[0] = size;
-    file->n_block = 1;
-    for (int i = 0; answer == UNKNOWN && i < file->n_block; i++)
-        answer = look_in_block(file, file->next[i], file->length[i]);
-    /* HDF5 found the attribute: a header of this kind that lacks it is not
-     * what HDF5 thinks it is */
-    return answer == UNKNOWN && file->name != NULL ? UNSAFE : answer;
+    (void)file, (void)ud;
+    return type == MESSAGE_ATTRIBUTE ? weigh_attribute(message) : UNKNOWN;
 }
 
 bool kvr__h5_attributes_whole(hid_t object)
 {
-    return kvr__h5_vlen_safe(object, NULL);
+    return kvr__h5_each_message(object, weigh_message, NULL) != UNSAFE;
+}
+
+static enum answer look_at_message(const struct file_bytes *file, uint32_t type,
+                                   struct cursor message, void *name)
+{
+    return type == MESSAGE_ATTRIBUTE ? look_at_attribute(file, message, name)
+                                     : UNKNOWN;
 }
 
 bool kvr__h5_vlen_safe(hid_t object, const char *name)
 {
-    const hid_t id = H5Iget_file_id(object);
-    struct file_bytes file = {.name = name};
-    enum answer answer = UNKNOWN;
-    void *handle = NULL;
-    H5O_info_t info;
-    struct stat st;
+    char *wanted = kvr_strdup(name);
+    const enum answer answer =
+        wanted != NULL ? kvr__h5_each_message(object, look_at_message, wanted)
+                       : UNSAFE;
 
-    if (id < 0)
-        return false;
-    if (H5Fget_vfd_handle(id, H5P_DEFAULT, &handle) >= 0 && handle != NULL &&
-        H5Oget_info(object, &info) >= 0) {
-        memcpy(&file.fd, handle, sizeof file.fd);
-        if (fstat(file.fd, &st) == 0) {
-            file.size = (uint64_t)st.st_size;
-            answer = look_in_header(&file, info.addr);
-        }
-    }
-    H5Fclose(id);
-    return answer != UNSAFE;
+    free(wanted);
+    /* HDF5 found the attribute: a header of this kind that lacks it is not
+     * what HDF5 thinks it is */
+    return answer == SAFE || answer == OTHER_KIND;
 }

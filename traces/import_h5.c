@@ -2,6 +2,8 @@
  * SPDX-License-Identifier: GPL-3.0-or-later */
 #include "import_h5.h"
 
+#include "h5_vlen.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -314,6 +316,11 @@ static enum kvr_status read_attrs(struct dump *dump, hid_t object,
 {
     int64_t value;
 
+    if (!kvr__h5_attributes_whole(object))
+        return kvr_fail(err, KVR_ERR_INPUT,
+                        "%s: an attribute is longer than its place in the "
+                        "file: damaged",
+                        dump->path);
     if (kvr__h5_get_int(&value, object, "prompt_len") && value > 0 &&
         value <= dump->n_row)
         dump->prompt_len = (uint32_t)value;

@@ -23,7 +23,8 @@ size_t fuzz_corpus(const char **names, size_t most)
         KVR_TEST_DATA "/awkward/att_f16_gzip.h5",
         KVR_TEST_DATA "/awkward/att_generate_steps.h5",
         KVR_TEST_DATA "/awkward/att_string_attrs.h5",
-        KVR_TEST_DATA "/awkward/att_writer_killed.h5"};
+        KVR_TEST_DATA "/awkward/att_writer_killed.h5",
+        KVR_TEST_DATA "/traces/short_chunks.h5"};
     size_t n = 0;
 
     for (; n < sizeof all / sizeof all[0] && n < most; n++)

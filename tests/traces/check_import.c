@@ -356,8 +356,22 @@ START_TEST(layers_by_a_pattern)
 }
 END_TEST
 
+/* In the first the filters are gone and the chunks still deflated. HDF5 1.10
+ * reads past its buffers with both. */
+START_TEST(what_hdf5_would_read_past_is_refused)
+{
+    struct kvr_import_options o = plain;
+    struct kvr_error err = {0};
+
+    o.axes = "lhqk";
+    must_fail(
+        kvr_import(made_data("traces/short_chunks.h5"), out_path(), &o, &err),
+        KVR_ERR_INPUT, "a chunk is not the 384 bytes");
+}
+END_TEST
+
 KVR_SUITE("import", the_control_is_imported, left_padding_is_named_and_taken,
           rows_that_are_no_attention_are_named, types_are_read_as_they_are,
           ambiguous_and_broken_arrays_are_refused, hdf5_dumps_are_read,
           hdf5_traps_are_refused, a_repaired_file_is_imported,
-          layers_by_a_pattern)
+          layers_by_a_pattern, what_hdf5_would_read_past_is_refused)
