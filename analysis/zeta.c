@@ -70,12 +70,13 @@ struct kvr__zeta kvr__zeta(double s, double a)
     struct moments m = {0}, rest = {0};
     double x = a;
 
-    for (; x < enough; x += 1) {
+    while (x < enough) {
         const double l = log1p((x - a) / a), weight = exp(-s * l);
         /* Later terms are below the rounding of all three sums. */
         if (s * l > 60 && weight * x * (1 + l * l) < 1e-20 * m.m2)
             break;
         add(&m, weight, l);
+        x += 1;
     }
     if (x >= enough)
         add_rest(&rest, s, x, log1p((x - a) / a));

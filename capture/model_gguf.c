@@ -172,7 +172,7 @@ static enum kvr_status read_config(struct kvr_model *model,
     if (status != KVR_OK || (status = refuse_unknown(model, err)) != KVR_OK)
         return status;
     if (c->n_layer == model->family->gguf_wide_layers)
-        c->query_scalar = c->hidden / c->n_head;
+        c->query_scalar = (double)c->hidden / c->n_head;
     return c->rope.base > 0 ? read_scaling(model, err) : KVR_OK;
 }
 

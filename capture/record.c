@@ -112,6 +112,8 @@ static enum kvr_status put_vectors(struct kvr_recorder *r, uint32_t layer,
     const uint32_t step = c->model.config.n_head / heads;
     float *to = r->vectors;
 
+    if (n == 0)
+        return KVR_OK;
     for (uint32_t i = 0; i < n; i++)
         for (uint32_t h = 0; h < heads; h++) {
             if (!c->head_wanted[h * step])

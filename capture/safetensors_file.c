@@ -120,7 +120,7 @@ static enum kvr_status read_tensor(struct kvr_st_tensor *t, const char *name,
     const json_t *offsets = json_object_get(entry, "data_offsets");
     const uint64_t room = file->mapped.size - data_at;
     char shown[KVR_VIEW_TEXT];
-    uint64_t begin, end, count;
+    uint64_t begin, end, count = 0;
     enum kvr_status status;
 
     *t = (struct kvr_st_tensor){.name = name, .path = file->path};

@@ -69,11 +69,12 @@ static enum kvr_status merge(struct shared *out,
     }
     /* Numbers that give the KV head back when divided by the group. */
     const uint32_t g = total / source->n_kv_head;
-    for (uint32_t h = 0; h < total; h++) {
-        const uint32_t first = h / g * own;
+    for (uint32_t c = 0; c < source->n_kv_head; c++) {
+        const uint32_t first = c * own;
         const uint32_t in_model =
             source->head_index != NULL ? source->head_index[first] : first;
-        out->number[at][h] = in_model / own * g + h % g;
+        for (uint32_t i = 0; i < g; i++)
+            out->number[at][c * g + i] = in_model / own * g + i;
     }
     out->layers[at] = *source;
     out->layers[at].n_head = total;

@@ -85,9 +85,9 @@ tidy_part() {
 fuzz_part() {
     configure_build build-asan -DCMAKE_BUILD_TYPE=RelWithDebInfo \
         -DKVR_SANITIZE=address || return 1
-    local rounds=${FUZZ_ROUNDS:-20000}
+    local rounds=${FUZZ_ROUNDS:-5000}
     (cd build-asan && FUZZ_ROUNDS=$rounds ctest --output-on-failure \
-        -j "$jobs" -R fuzz --timeout 3000) >&2 || return 1
+        -j "$jobs" -R fuzz --timeout 3600) >&2 || return 1
     say "fuzz: $rounds mutations of each file"
 }
 

@@ -89,7 +89,7 @@ static enum kvr_status look_at(struct view *view, unsigned *item,
     uint64_t wide[8];
     hsize_t dims[8];
     char what[300];
-    hid_t set;
+    hid_t set = -1;
     int rank;
 
     enum kvr_status status = open_set(&set, dump, layer, step, err);
@@ -199,7 +199,7 @@ static enum kvr_status read_steps(struct dump *dump, uint32_t layer,
         const size_t step = prompt ? 0 : row - h5->first_rows + 1;
         const uint32_t n_key = prompt ? h5->first_rows : row + 1;
         double *to = out + (size_t)r * dump->n_row;
-        hid_t set;
+        hid_t set = -1;
         enum kvr_status status = open_set(&set, dump, layer, step, err);
         if (status != KVR_OK)
             return status;
