@@ -108,7 +108,8 @@ enum answer kvr__h5_each_message(hid_t object, kvr__message_fn fn, void *ud)
     struct file_bytes file;
     H5O_info_t info;
 
-    if (!kvr__h5_bytes_of(&file, object) || H5Oget_info(object, &info) < 0)
+    if (!kvr__h5_bytes_of(&file, object) ||
+        H5Oget_info2(object, &info, H5O_INFO_BASIC) < 0)
         return OTHER_KIND;
     return kvr__h5_each_message_at(&file, info.addr, fn, ud);
 }

@@ -72,8 +72,8 @@ static uint64_t bytes_before(const struct chunks *c, int i, uint32_t skipped)
     return bytes;
 }
 
-/* Whether `size` stored bytes give a whole chunk. Only the first deflate that
- * is met may be the last word on the size; a second one is refused. */
+/* Whether `size` stored bytes give a whole chunk, from the last filter to the
+ * first. A chunk deflated twice is refused. */
 static bool comes_out_whole(const struct chunks *c, const uint8_t *stored,
                             uint64_t size, uint32_t skipped)
 {

@@ -171,9 +171,9 @@ static bool piece_fits(hid_t set, uint64_t declared, uint64_t stored)
     return fits;
 }
 
-enum kvr_status kvr__h5_check_stored(hid_t set, const char *path,
-                                     const char *where, uint64_t limit,
-                                     struct kvr_error *err)
+enum kvr_status kvr__h5_check_size(hid_t set, const char *path,
+                                   const char *where, uint64_t limit,
+                                   struct kvr_error *err)
 {
     const hid_t type = H5Dget_type(set);
     const uint64_t item = type >= 0 ? H5Tget_size(type) : 0;
@@ -202,5 +202,16 @@ enum kvr_status kvr__h5_check_stored(hid_t set, const char *path,
                         "%s: %s: declares %llu bytes and stores %llu", path,
                         where, (unsigned long long)declared,
                         (unsigned long long)stored);
-    return kvr__h5_check_chunks(set, path, where, err);
+    return KVR_OK;
+}
+
+enum kvr_status kvr__h5_check_stored(hid_t set, const char *path,
+                                     const char *where, uint64_t limit,
+                                     struct kvr_error *err)
+{
+    const enum kvr_status status =
+        kvr__h5_check_size(set, path, where, limit, err);
+
+    return status == KVR_OK ? kvr__h5_check_chunks(set, path, where, err)
+                            : status;
 }

@@ -14,6 +14,11 @@ enum kvr_status kvr__open_dataset(hid_t *out, const char *path, hid_t group,
                                   struct kvr_error *err);
 /* Refuses a dataset whose declared size is over `limit` or cannot come out of
  * the bytes stored: before anything of that size is allocated. */
+enum kvr_status kvr__h5_check_size(hid_t set, const char *path,
+                                   const char *where, uint64_t limit,
+                                   struct kvr_error *err);
+/* The same, and its chunks (h5_chunks.h), which reads them all: to be asked
+ * once, before it is read. */
 enum kvr_status kvr__h5_check_stored(hid_t set, const char *path,
                                      const char *where, uint64_t limit,
                                      struct kvr_error *err);

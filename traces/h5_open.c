@@ -156,5 +156,7 @@ enum kvr_status kvr__h5_open(hid_t *out, const char *path,
     H5Fclose(*out);
     *out = -1;
     return kvr_fail(err, KVR_ERR_INPUT,
-                    "%s: a name in its groups has no end: damaged", path);
+                    "%s: a name in its groups has no end, or the groups have "
+                    "none: damaged",
+                    path);
 }

@@ -14,16 +14,17 @@
 enum {
     MESSAGE_GROUP = 0x11,
     SOFT_LINK = 2,
-    ENTRY = 40,     /* bytes of a symbol table entry */
-    MAX_LEVEL = 16, /* of a B-tree */
-    MAX_OBJECTS = 1 << 17,
+    ENTRY = 40,            /* bytes of a symbol table entry */
+    MAX_LEVEL = 16,        /* of a B-tree */
+    MAX_OBJECTS = 1 << 22, /* over it a file is refused: a maze */
 };
 
 /* Objects whose headers are still to be looked at. */
 struct tree {
     uint64_t *object;
     size_t n, capacity;
-    bool out_of_memory;
+    uint32_t n_node; /* of B-trees, and of tables, looked at */
+    bool overflows;  /* more than MAX_OBJECTS, or than memory holds */
 };
 
 /* A group's names. */
@@ -49,11 +50,10 @@ static bool name_ends(const struct names *names, uint64_t at)
 
 static void remember(struct tree *tree, uint64_t object)
 {
-    if (tree->n >= MAX_OBJECTS)
-        return;
-    if (!kvr_grow((void **)&tree->object, &tree->capacity, tree->n + 1,
+    if (tree->n >= MAX_OBJECTS ||
+        !kvr_grow((void **)&tree->object, &tree->capacity, tree->n + 1,
                   sizeof *tree->object))
-        tree->out_of_memory = true;
+        tree->overflows = true;
     else
         tree->object[tree->n++] = object;
 }
@@ -66,7 +66,10 @@ static enum answer look_at_entries(const struct file_bytes *file,
     const uint32_t n = known ? head[6] | (uint32_t)head[7] << 8 : 0;
     uint8_t *entries =
         known ? kvr__h5_load(file, at + 8, (uint64_t)n * ENTRY) : NULL;
-    enum answer answer = known && entries == NULL ? UNSAFE : UNKNOWN;
+    enum answer answer =
+        known && (entries == NULL || names->tree->n_node++ >= MAX_OBJECTS)
+            ? UNSAFE
+            : UNKNOWN;
 
     for (uint32_t i = 0; i < n && answer == UNKNOWN; i++) {
         const uint8_t *entry = entries + (size_t)i * ENTRY;
@@ -96,10 +99,12 @@ static enum answer look_at_node(const struct file_bytes *file,
     const uint32_t n = known ? head[6] | (uint32_t)head[7] << 8 : 0;
     uint8_t *body =
         known ? kvr__h5_load(file, at + 24, (uint64_t)n * 16 + 8) : NULL;
-    enum answer answer =
-        known && (body == NULL || level > most) ? UNSAFE : UNKNOWN;
+    enum answer answer = known && (body == NULL || level > most ||
+                                   names->tree->n_node++ >= MAX_OBJECTS)
+                             ? UNSAFE
+                             : UNKNOWN;
 
-    for (uint32_t i = 0; known && i <= n && answer == UNKNOWN; i++)
+    for (uint32_t i = 0; n > 0 && i <= n && answer == UNKNOWN; i++)
         if (!name_ends(names, u64_at(body + (size_t)i * 16)))
             answer = UNSAFE;
     for (uint32_t i = 0; i < n && answer == UNKNOWN; i++) {
@@ -147,12 +152,14 @@ bool kvr__h5_tree_whole(hid_t file)
     H5O_info_t info;
     bool whole = true;
 
-    if (!kvr__h5_bytes_of(&bytes, file) || H5Oget_info(file, &info) < 0)
+    /* basic only: the rest it would take from the groups themselves */
+    if (!kvr__h5_bytes_of(&bytes, file) ||
+        H5Oget_info2(file, &info, H5O_INFO_BASIC) < 0)
         return true;
     remember(&tree, info.addr);
-    for (size_t i = 0; whole && i < tree.n; i++)
+    for (size_t i = 0; whole && !tree.overflows && i < tree.n; i++)
         whole = kvr__h5_each_message_at(&bytes, tree.object[i], look_at_message,
                                         &tree) != UNSAFE;
     free(tree.object);
-    return whole && !tree.out_of_memory;
+    return whole && !tree.overflows;
 }

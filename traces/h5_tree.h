@@ -6,7 +6,8 @@
 #include "h5.h"
 
 /* False: below the root a name does not end within its heap, which HDF5 1.10
- * would read past. To be asked once, before anything is looked for. */
+ * would read past, or there are more than 4 million objects. To be asked once,
+ * before anything is looked for. */
 bool kvr__h5_tree_whole(hid_t file);
 
 #endif

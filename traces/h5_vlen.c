@@ -7,7 +7,6 @@
 #include "h5_vlen.h"
 
 #include "h5_bytes.h"
-#include "kvr_memory.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -167,21 +166,26 @@ bool kvr__h5_attributes_whole(hid_t object)
     return kvr__h5_each_message(object, weigh_message, NULL) != UNSAFE;
 }
 
+struct wanted {
+    const char *name;
+};
+
 static enum answer look_at_message(const struct file_bytes *file, uint32_t type,
-                                   struct cursor message, void *name)
+                                   struct cursor message, void *ud)
 {
-    return type == MESSAGE_ATTRIBUTE ? look_at_attribute(file, message, name)
-                                     : UNKNOWN;
+    const struct wanted *wanted = ud;
+
+    return type == MESSAGE_ATTRIBUTE
+               ? look_at_attribute(file, message, wanted->name)
+               : UNKNOWN;
 }
 
 bool kvr__h5_vlen_safe(hid_t object, const char *name)
 {
-    char *wanted = kvr_strdup(name);
+    struct wanted wanted = {name};
     const enum answer answer =
-        wanted != NULL ? kvr__h5_each_message(object, look_at_message, wanted)
-                       : UNSAFE;
+        kvr__h5_each_message(object, look_at_message, &wanted);
 
-    free(wanted);
     /* HDF5 found the attribute: a header of this kind that lacks it is not
      * what HDF5 thinks it is */
     return answer == SAFE || answer == OTHER_KIND;

@@ -2,6 +2,7 @@
  * SPDX-License-Identifier: GPL-3.0-or-later */
 #include "import_h5.h"
 
+#include "h5_chunks.h"
 #include "h5_vlen.h"
 
 #include <stdlib.h>
@@ -70,7 +71,7 @@ static enum kvr_status open_set(hid_t *out, const struct dump *dump,
                           "dataset",
                           dump->path, name);
     if (status == KVR_OK) {
-        status = kvr__h5_check_stored(*out, dump->path, name, set_limit, err);
+        status = kvr__h5_check_size(*out, dump->path, name, set_limit, err);
         if (status != KVR_OK)
             H5Dclose(*out);
     }
@@ -78,7 +79,7 @@ static enum kvr_status open_set(hid_t *out, const struct dump *dump,
     return status;
 }
 
-/* Type, shape and axes of one dataset. */
+/* Type, shape and axes of one dataset; its chunks are looked at here, once. */
 static enum kvr_status look_at(struct view *view, unsigned *item,
                                const struct dump *dump, uint32_t layer,
                                size_t step,
@@ -100,13 +101,15 @@ static enum kvr_status look_at(struct view *view, unsigned *item,
     H5Tclose(type);
     char *name = name_of(h5, layer, step);
     snprintf(what, sizeof what, "%s: %s", dump->path, name != NULL ? name : "");
+    status =
+        kvr__h5_check_chunks(set, dump->path, name != NULL ? name : "", err);
     free(name);
-    if (*item == 0)
+    if (status == KVR_OK && *item == 0)
         status = kvr_fail(err, KVR_ERR_INPUT,
                           "%s: no float of 2, 4 or 8 "
                           "bytes",
                           what);
-    else if (!kvr__h5_extent(&rank, dims, set))
+    else if (status == KVR_OK && !kvr__h5_extent(&rank, dims, set))
         status = kvr_fail(err, KVR_ERR_INPUT, "%s: no simple array", what);
     H5Dclose(set);
     if (status != KVR_OK)

@@ -356,17 +356,54 @@ START_TEST(layers_by_a_pattern)
 }
 END_TEST
 
-/* In the first the filters are gone and the chunks still deflated. HDF5 1.10
- * reads past its buffers with both. */
+static uint64_t u64_at(const uint8_t *at)
+{
+    uint64_t value;
+
+    memcpy(&value, at, sizeof value);
+    return value;
+}
+
+/* Fills the local heap of the file's one group: no name ends in it. */
+static void fill_heap(const char *path)
+{
+    uint8_t data[8192] = {0};
+    size_t heap = 0;
+
+    FILE *file = fopen(path, "r+b");
+    ck_assert(file != NULL);
+    const size_t n = fread(data, 1, sizeof data, file);
+    while (heap + 32 < n && memcmp(data + heap, "HEAP", 4) != 0)
+        heap++;
+    ck_assert_uint_lt(heap + 32, n);
+    const uint64_t size = u64_at(data + heap + 8);
+    const uint64_t at = u64_at(data + heap + 24);
+    ck_assert(at < n && size <= n - at);
+    memset(data, 'x', size);
+    ck_assert_int_eq(fseek(file, (long)at, SEEK_SET), 0);
+    ck_assert_uint_eq(fwrite(data, 1, size, file), size);
+    ck_assert_int_eq(fclose(file), 0);
+}
+
+/* HDF5 1.10 reads past its buffers with each. In the first the filters are gone
+ * and the chunks still deflated. */
 START_TEST(what_hdf5_would_read_past_is_refused)
 {
     struct kvr_import_options o = plain;
     struct kvr_error err = {0};
+    const char *gzip = made_data("awkward/att_f16_gzip.h5");
 
     o.axes = "lhqk";
     must_fail(
         kvr_import(made_data("traces/short_chunks.h5"), out_path(), &o, &err),
         KVR_ERR_INPUT, "a chunk is not the 384 bytes");
+    must_fail(
+        kvr_import(made_data("traces/long_attribute.h5"), out_path(), &o, &err),
+        KVR_ERR_INPUT, "an attribute is longer");
+    ck_assert(made_copy(made_path("names.h5"), gzip, made_size(gzip)));
+    fill_heap(made_path("names.h5"));
+    must_fail(kvr_import(made_path("names.h5"), out_path(), &o, &err),
+              KVR_ERR_INPUT, "a name in its groups has no end");
 }
 END_TEST
 
