@@ -200,11 +200,12 @@ static inline size_t line_of(uint32_t n)
     return (((size_t)n + 63) / 64 | 1) * 64;
 }
 
-/* rows.. of one tile: heads' rows in place, n rows from `first`. */
-/* Heads lie a third of 4096 bytes aside as well: the same row of three heads
- * begins in other lines of the cache. */
+/* Numbers that heads lie aside as well, about a third of 4096 bytes: the same
+ * row of three heads begins in other lines of the cache. */
 enum { ASIDE = 336 };
 
+/* Where row `row` of the tile is, of query head `head`: line numbers, 0 behind
+ * the row's own key. */
 static inline size_t row_at(const struct layer_work *w, uint32_t head,
                             uint32_t row)
 {
@@ -282,7 +283,7 @@ void unit_advance(struct unit *u, struct layer_work *w, uint32_t first,
  * the row of its query head h. */
 void unit_count(struct unit *u, struct layer_work *w, uint32_t c, uint32_t t,
                 uint32_t r, const double *kept);
-/* After the last row. */
+/* After the last row: takes the logarithms that are still to be taken. */
 void unit_count_finish(struct unit *u);
 /* late.c. Row t of the layer is row r of the strip. */
 /* After the strip of n rows that begins with row `first`: what all units of a

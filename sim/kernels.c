@@ -59,7 +59,7 @@ KVR_INLINE double mass_of(const int32_t *resident, const uint64_t *bits,
     return add_lanes(e[0], e[1]);
 }
 
-enum { TOGETHER = 3 }; /* rows that one reading of the residents serves */
+enum { TOGETHER = 3 }; /* rows at most that one reading of residents serves */
 
 /* One row's lanes in units, if they are exact: multiples of 2^-24 below 1 are.
  * Else the row is added up in whole units. */
@@ -69,9 +69,10 @@ KVR_INLINE int exact_lanes(double *out, vec a, vec b, kvr_real scale)
     return add_across((a < 1) & (b < 1)) == -LANES;
 }
 
+/* n_row is a constant where it is called: each number has its own loop. */
 KVR_INLINE void mass_together(double *out, const int32_t *resident,
                               const uint64_t *bits, const kvr_real *const *row,
-                              kvr_real scale, uint32_t n)
+                              int n_row, kvr_real scale, uint32_t n)
 {
     const vec none = {0};
     vec even[TOGETHER] = {none, none, none}, odd[TOGETHER] = {none, none, none};
@@ -82,13 +83,13 @@ KVR_INLINE void mass_together(double *out, const int32_t *resident,
         for (size_t at = i; at < i + 64; at += 2 * LANES) {
             const lvec mask = mask_at(resident, at);
             const lvec next = mask_at(resident, at + LANES);
-            for (int h = 0; h < TOGETHER; h++) {
+            for (int h = 0; h < n_row; h++) {
                 even[h] += masked(row[h], mask, at);
                 odd[h] += masked(row[h], next, at + LANES);
             }
         }
     }
-    for (int h = 0; h < TOGETHER; h++)
+    for (int h = 0; h < n_row; h++)
         if (!exact_lanes(&out[h], even[h], odd[h], scale))
             out[h] = mass_of(resident, bits, row[h], scale, n);
 }
@@ -99,11 +100,17 @@ KVR_INLINE void mass(double *out, const int32_t *resident, const uint64_t *bits,
 {
     uint32_t h = 0;
 
-    if (sizeof(kvr_real) == sizeof(float) && scale <= (kvr_real)0x1p24)
-        for (; h + TOGETHER <= n_row; h += TOGETHER)
-            mass_together(out + h, resident, bits, row + h, scale, n);
-    for (; h < n_row; h++)
-        out[h] = mass_of(resident, bits, row[h], scale, n);
+    if (sizeof(kvr_real) != sizeof(float) || scale > (kvr_real)0x1p24) {
+        for (; h < n_row; h++)
+            out[h] = mass_of(resident, bits, row[h], scale, n);
+        return;
+    }
+    for (; h + TOGETHER <= n_row; h += TOGETHER)
+        mass_together(out + h, resident, bits, row + h, TOGETHER, scale, n);
+    if (n_row - h == 2)
+        mass_together(out + h, resident, bits, row + h, 2, scale, n);
+    else if (n_row - h == 1)
+        mass_together(out + h, resident, bits, row + h, 1, scale, n);
 }
 
 KVR_INLINE kvr_real sum(const int32_t *resident, const uint64_t *bits,
