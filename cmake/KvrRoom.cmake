@@ -14,6 +14,9 @@ target_compile_definitions(kvr_flags INTERFACE
 if(KVR_WERROR)
     target_compile_options(kvr_flags INTERFACE -Werror)
 endif()
+if(NOT KVR_SANITIZE STREQUAL "") # what no one filled is no number
+    target_compile_definitions(kvr_flags INTERFACE KVR_POISON)
+endif()
 if(KVR_SANITIZE STREQUAL "address")
     target_compile_options(kvr_flags INTERFACE
         -fsanitize=address,undefined -fno-sanitize-recover=all

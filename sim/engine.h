@@ -45,13 +45,14 @@ struct plan {
     size_t stride;        /* line_of(T) */
     uint32_t score_first, score_last;
     bool needs_top, needs_next, needs_future, needs_column, needs_optimum;
-    bool looks_ahead; /* a first pass over each layer is needed */
+    bool looks_ahead; /* a rule asks for a first pass over each layer */
     bool per_query_head;
     double scale;        /* a loss row times it is whole units */
-    double unit_mass;    /* one unit in attention mass */
+    double unit_mass;    /* one unit in attention mass; --loss value: see
+                            layer_work */
+    double row_grid;     /* row sums over layers are multiples of it */
     bool sums_are_exact; /* units of f16: a kvr_real holds a row's sum */
     bool whole_units;    /* sums of them are exact */
-    double value_scale;  /* largest value norm, rounded up to 2^n */
     enum kvr_array value_array;
     size_t *rising;  /* [n_budget] budgets from the least up */
     uint32_t *layer; /* [n_layer] stored layers that are replayed */
@@ -87,22 +88,21 @@ struct facts {
 struct future {
     double *column;           /* [stride] units in all rows */
     uint64_t *access;         /* [T][words] accesses by row */
-    double *summed;           /* [T - P][T] rows for the optimum, units */
     double *remaining, *rest; /* [stride] running: rows to come, their sum */
     uint32_t *next;           /* [stride] running: next access */
 };
 
-/* Optimum of one cache at every budget, and its schedules. costs stay for the
- * matched optimum; budgets with one protection share them. */
+/* Optimum of one cache at every budget, and its schedules. See bounds.c. */
 struct optimum {
-    struct kvr_optimum_costs **costs; /* [n_budget] */
-    double *loss;                     /* [n_budget] units; NaN: infeasible */
+    double *loss;     /* [n_budget] units; NaN: infeasible */
+    double *replayed; /* [n_budget] what the schedule lost in the rows so far */
     uint32_t *leaves; /* [n_budget][T] last row that sees it; T: all */
 };
 
 /* A token that row `row` missed, as heavy as its B-th: units. See late.c. */
 struct tie {
     uint32_t row, position;
+    uint32_t cache; /* of the unit */
     double late;
 };
 
@@ -142,12 +142,12 @@ struct unit {
     uint32_t evicted_now;        /* in the step in progress */
     double *m;                   /* [n_cache][counted rows][heads of one] */
     uint32_t n_m;
-    struct kvr_tally *tally; /* [n_cache], units */
-    double *share;           /* [n_cache] see count_divergence */
-    struct cost *head_cost;  /* [n_head] over all rows */
-    struct cost *row_cost;   /* [T] in the layer's row_cost, of the run */
-    struct kvr_eviction *log;
-    size_t n_log, log_capacity;
+    struct kvr_tally *tally;  /* [n_cache], units */
+    double *share;            /* [n_cache] see count_divergence */
+    struct cost *head_cost;   /* [n_head] over all rows */
+    struct cost *row_cost;    /* [T] in the layer's row_cost, of the run */
+    struct kvr_eviction *log; /* [T], or NULL */
+    size_t n_log;
     uint32_t *visible_at; /* [T] |C_t|, where the matched optimum needs it */
     struct kvr_step_row *steps; /* [n_cache][counted rows] */
     enum kvr_status status;
@@ -162,6 +162,8 @@ struct layer_work {
     uint32_t worker;
     uint32_t n_cache, group; /* caches (or query heads) and heads in each */
     double unit_mass;        /* one unit in attention mass */
+    double value_scale;      /* --loss value: the layer's largest value norm,
+                                rounded up to a power of two */
     kvr_real scale;          /* loss row to units */
     size_t line;             /* line_of(keys of the tile's last row) */
     kvr_real *rows;          /* see row_at */
@@ -224,6 +226,12 @@ static inline const kvr_real *loss_of(const struct layer_work *w, uint32_t head,
     return w->loss + row_at(w, head, row);
 }
 
+/* Tokens that leave at once. */
+static inline uint32_t batch_of(const struct kvr_sim_options *options)
+{
+    return options->when.n > 0 ? options->when.n : 1;
+}
+
 /* facts.c */
 /* First position that the layer's mask shows to row t. */
 uint32_t mask_from(const struct kvr_layer_shape *shape, uint32_t t);
@@ -254,9 +262,16 @@ void heaviest_at_budgets(const struct plan *plan, const kvr_real *row,
 double heaviest(const struct plan *plan, double *summed, uint32_t t,
                 double total, uint32_t count);
 
-/* layer.c: rows first..first+n-1 of all heads into rows and loss. */
+/* layer.c: the largest of n value norms, rounded up to a power of two: 2^-30 of
+ * it is the grid of a layer's products under --loss value. */
+double value_scale(const float *value, size_t n);
+/* Rows first..first+n-1 of all heads into rows and loss. */
 enum kvr_status layer_read_tile(struct layer_work *w, uint32_t first,
                                 uint32_t n, struct kvr_error *err);
+/* The same of n_head heads from first_head on. */
+enum kvr_status layer_read_heads(struct layer_work *w, uint32_t first_head,
+                                 uint32_t n_head, uint32_t first, uint32_t n,
+                                 struct kvr_error *err);
 
 /* future.c: the pass that looks ahead. */
 void future_add(struct future *u, uint32_t i, double mass);
@@ -264,15 +279,30 @@ enum kvr_status future_run(struct layer_work *w, struct kvr_error *err);
 void future_free(struct layer_work *w);
 size_t future_bytes(const struct plan *plan, uint32_t n_cache);
 
-/* unit.c */
+/* bounds.c: the exact optimum of every cache, where the plan needs it. */
+/* Before the rows are replayed: solves for all budgets of all caches. */
+enum kvr_status bounds_solve(struct layer_work *w, struct kvr_error *err);
+/* Row t, row r of the strip: what the schedules of a cache lose in it. */
+void bounds_count(struct layer_work *w, uint32_t cache, uint32_t t, uint32_t r);
+/* After the last row: oracle and oracle_matched of all tallies, in units.
+ * KVR_ERR_INTERNAL where the way from rows to schedule is not proved, or
+ * where topk <= oracle <= rule does not hold. */
+enum kvr_status bounds_finish(struct layer_work *w, struct kvr_error *err);
+void bounds_free(struct layer_work *w);
+size_t bounds_bytes(const struct plan *plan, uint32_t n_cache);
+
+/* unit.c, limits.c */
 enum kvr_status unit_init(struct unit *u, const struct layer_work *w,
                           const struct run *run, uint32_t first_cache,
                           uint32_t n_cache, struct kvr_error *err);
 void unit_fini(struct unit *u);
 /* Most tokens that a row may see under the options, at budget `budget`. */
-uint32_t unit_capacity(const struct plan *plan, uint32_t budget);
+uint32_t unit_capacity(const struct plan *plan, const struct kvr_policy *policy,
+                       uint32_t budget);
 size_t unit_bytes(const struct plan *plan, const struct run *run,
                   uint32_t n_head);
+/* Target, cap and protection, from the setting and the rule's own window. */
+void unit_set_limits(struct unit *u, const struct layer_work *w);
 /* Moves the unit over rows [from, end) of the strip that begins with row
  * `first` of the layer and row k of the tile. Its own failures stay in
  * u->status. */

@@ -188,7 +188,15 @@ kvr_real access_least(const struct kvr_access *access, const kvr_real *weight,
     return ranked_least(access, sorted, count);
 }
 
-/* Accesses of the recorded mean row, as stored, n = t + 1. */
+/* Takes out of a set what lies below `from`. */
+static void hide(uint64_t *bits, uint32_t from)
+{
+    for (uint32_t i = 0; i < from; i += 64)
+        bits[i / 64] &= i + 64 <= from ? 0 : ~(uint64_t)0 << (from - i);
+}
+
+/* Accesses of the recorded mean row, as stored, n = t + 1, among what the mask
+ * shows: a weight of 0 behind it is none, whatever the rule. */
 static void fill_accesses(struct layer_work *w, struct facts *f, uint32_t r,
                           uint32_t t, uint32_t k)
 {
@@ -207,6 +215,7 @@ static void fill_accesses(struct layer_work *w, struct facts *f, uint32_t r,
     const kvr_real least =
         access_least(&o->access, w->weight, NULL, n, n, w->sorted, &inclusive);
     plan->kernels->bits_of_row(bits, w->weight, least, inclusive, wide);
+    hide(bits, mask_from(w->shape, t));
     const uint32_t end =
         o->hit_prompt_only && plan->P < t ? plan->P : t; /* past tokens */
     uint32_t count = 0;

@@ -96,6 +96,13 @@ enum kvr_status kvr_optimum_costs_new(struct kvr_optimum_costs **out,
                                       struct kvr_error *err) KVR_MUST_CHECK;
 void kvr_optimum_costs_free(struct kvr_optimum_costs *costs);
 
+/* Compares every cost with the rows that it was made from, asked for once
+ * more, and the total with their sum. So a certificate covers the way from the
+ * rows to the costs too. Exact. KVR_ERR_INTERNAL names step and token. */
+enum kvr_status kvr_optimum_costs_check(const struct kvr_optimum_costs *costs,
+                                        kvr_optimum_row_fn fn, void *ud,
+                                        struct kvr_error *err) KVR_MUST_CHECK;
+
 /* Sum of all weights: what an empty cache would lose. */
 int64_t kvr_optimum_total(const struct kvr_optimum_costs *costs);
 

@@ -68,7 +68,7 @@ enum kvr_when_kind {
 };
 struct kvr_when {
     enum kvr_when_kind kind;
-    uint32_t n; /* 1 for step */
+    uint32_t n; /* at least 1; 1 for step */
 };
 /* "step", "every:8", "overflow:8", "prompt-end". */
 enum kvr_status kvr_when_parse(struct kvr_when *out, const char *text,
@@ -140,7 +140,11 @@ struct kvr_tally {
     double topk_b;         /* the same with B + 1 */
     double head_bound;     /* each query head its own B, and the newest */
     double oracle;         /* exact optimum at B; NaN: see oracle_reason */
-    double oracle_matched; /* exact optimum for k_t = |C_t|; NaN: likewise */
+    double oracle_matched; /* exact optimum for k_t = |C_t|, which is the plain
+                              one while resized is 0; NaN: see
+                              matched_reason */
+    uint32_t resized;      /* caches where |C_t| was not min(t + 1, B + 1), in a
+                              window layer min(B + 1, what its mask shows) */
 };
 
 /* Percentiles of m over rows and query heads, nearest rank. */
@@ -176,8 +180,9 @@ struct kvr_run_result {
     struct kvr_percentiles *layer_miss;
     struct kvr_cache_result *caches;   /* [n_cache], by layer, then head */
     double *row_missed, *row_recorded; /* [T] over all caches, per row */
-    const char *oracle_reason;         /* why model.oracle is NaN */
-    const char *matched_reason;        /* why model.oracle_matched is NaN */
+    const char *oracle_reason;         /* why an oracle is NaN */
+    const char *matched_reason;        /* why an oracle_matched is NaN, or not
+                                          to be told apart from oracle */
 };
 
 struct kvr_sim {

@@ -19,11 +19,10 @@ static uint32_t bin_of(uint32_t x)
 /* Missed is what was drawn at the end of a stay less what was drawn at its
  * start: the start is taken off when it comes, the end added when it does.
  *
- * Tokens whose eviction is 2^b rows ago by row t move on to bin b. A set that
- * several caches share has its bins in the first. */
-static void age(struct unit *u, const double *drawn, uint32_t t)
+ * Tokens whose eviction is 2^b rows ago by row t move on to bin b. */
+static void age(struct unit *u, uint32_t c, const double *drawn, uint32_t t)
 {
-    double *bin = u->tally[0].late_by_lag;
+    double *bin = u->tally[c].late_by_lag;
 
     for (uint32_t b = 1; b < KVR_LAG_BINS && (uint32_t)1 << b <= t; b++) {
         const uint32_t *gone = u->gone_from + t - ((uint32_t)1 << b);
@@ -38,14 +37,14 @@ static void age(struct unit *u, const double *drawn, uint32_t t)
 /* Those that left after row t begin. */
 static void begin(struct unit *u, uint32_t c, const double *drawn, uint32_t t)
 {
-    struct kvr_tally *shared = &u->tally[0];
+    struct kvr_tally *tally = &u->tally[c];
 
     for (uint32_t i = u->gone_from[t]; i < u->gone_from[t + 1]; i++) {
         const uint32_t position = u->gone_order[i];
         const double now = drawn[position];
-        u->tally[c].late -= now;
-        shared->late_by_age[bin_of(t - position + 1)] -= now;
-        shared->late_by_lag[0] -= now;
+        tally->late -= now;
+        tally->late_by_age[bin_of(t - position + 1)] -= now;
+        tally->late_by_lag[0] -= now;
     }
 }
 
@@ -93,7 +92,8 @@ void late_advance(struct layer_work *w, uint32_t cache, uint32_t first,
             const uint32_t t = first + r;
             for (uint32_t i = 0; i < n_unit; i++)
                 if (w->alike[i]->n_gone > 0)
-                    age(w->alike[i], drawn, t);
+                    age(w->alike[i], cache - w->alike[i]->first_cache, drawn,
+                        t);
             draw_row(w, f, b, r, t);
             for (uint32_t i = 0; i < n_unit; i++)
                 begin(w->alike[i], cache - w->alike[i]->first_cache, drawn, t);
@@ -105,21 +105,19 @@ void late_advance(struct layer_work *w, uint32_t cache, uint32_t first,
  * their tokens left have come from memory. */
 void late_settle(struct unit *u, struct layer_work *w)
 {
-    struct kvr_tally *shared = &u->tally[0];
-
     for (uint32_t i = 0; i < w->n_tie; i++) {
         const struct tie *tie = &w->tie[i];
+        struct kvr_tally *tally = &u->tally[tie->cache];
         const uint32_t left = u->left_at[tie->position];
-        shared->late_by_lag[bin_of(tie->row - left)] += tie->late;
-        shared->late_by_age[bin_of(left - tie->position + 1)] += tie->late;
+        tally->late_by_lag[bin_of(tie->row - left)] += tie->late;
+        tally->late_by_age[bin_of(left - tie->position + 1)] += tie->late;
     }
     w->n_tie = 0;
 }
 
-static void add_tie(struct unit *u, uint32_t c, struct layer_work *w,
-                    struct tie tie)
+static void add_tie(struct unit *u, struct layer_work *w, struct tie tie)
 {
-    u->tally[c].late += tie.late;
+    u->tally[tie.cache].late += tie.late;
     if (u->run->policy->mask != NULL)
         return;
     if (w->n_tie == TIES)
@@ -138,11 +136,13 @@ void late_ties(struct unit *u, uint32_t c, struct layer_work *w, uint32_t r,
     const uint64_t *over = f->over + at * plan->words;
     const uint64_t *at_least = f->at_least + at * plan->words;
 
-    for (uint32_t i = 0; missing > 0; i++) {
+    /* The words of past tokens end the walk: no row, whatever its numbers,
+     * leads beyond them. */
+    for (uint32_t i = 0; missing > 0 && i <= t / 64; i++) {
         uint64_t ties = at_least[i] & ~over[i] & ~u->bits[i];
         for (; ties != 0 && missing > 0; ties &= ties - 1, missing--)
-            add_tie(u, c, w,
-                    (struct tie){t, i * 64 + (uint32_t)__builtin_ctzll(ties),
+            add_tie(u, w,
+                    (struct tie){t, i * 64 + (uint32_t)__builtin_ctzll(ties), c,
                                  f->least[at]});
     }
 }
@@ -167,19 +167,19 @@ void late_hidden(struct unit *u, uint32_t c, const struct layer_work *w,
 void late_finish(struct unit *u, const struct layer_work *w)
 {
     const struct plan *plan = w->plan;
-    struct kvr_tally *shared = &u->tally[0];
 
     if (u->run->policy->mask != NULL)
         return;
     for (uint32_t c = 0; c < u->n_cache; c++) {
         const double *drawn = w->facts[u->first_cache + c].drawn +
                               u->run->budget_index * plan->stride;
+        struct kvr_tally *tally = &u->tally[c];
         for (uint32_t k = 0; k < u->n_gone; k++) {
             const uint32_t i = u->gone_order[k], left = u->left_at[i];
             const uint32_t lag = left + 1 < plan->T ? plan->T - 1 - left : 1;
-            u->tally[c].late += drawn[i];
-            shared->late_by_age[bin_of(left - i + 1)] += drawn[i];
-            shared->late_by_lag[bin_of(lag)] += drawn[i];
+            tally->late += drawn[i];
+            tally->late_by_age[bin_of(left - i + 1)] += drawn[i];
+            tally->late_by_lag[bin_of(lag)] += drawn[i];
         }
     }
 }

@@ -59,6 +59,7 @@ static void work_fini(struct layer_work *w)
     free(w->alike);
     free(w->row_cost);
     future_free(w);
+    bounds_free(w);
     for (uint32_t c = 0; w->facts != NULL && c < w->n_cache; c++)
         facts_fini(&w->facts[c]);
     free(w->facts);
@@ -80,42 +81,65 @@ static void work_fini(struct layer_work *w)
     free(w->kept);
 }
 
-/* --loss value: weights times the norm of the value they fetch, on the grid
- * of 2^-24 of the largest norm, so that sums stay exact. */
-static void weigh_by_value(struct layer_work *w, uint32_t first, uint32_t n)
+/* --loss value: weights times the norm of the value they fetch, on a grid of
+ * 2^-30 of the layer's largest norm, so that sums stay exact. A line of the
+ * tile is filled to its end: all of it is read. */
+static void weigh_by_value(struct layer_work *w, uint32_t head, uint32_t first,
+                           uint32_t n)
 {
-    const struct plan *plan = w->plan;
     const uint32_t per = w->shape->n_head / w->value_rows;
+    const float *value = w->value + (size_t)(head / per) * w->plan->T;
 
-    for (uint32_t h = 0; h < w->shape->n_head; h++) {
-        const float *value = w->value + (size_t)(h / per) * plan->T;
-        for (uint32_t k = 0; k < n; k++) {
-            const size_t at = row_at(w, h, k);
-            for (uint32_t i = 0; i < first + n; i++)
-                w->loss[at + i] =
-                    (kvr_real)(rint((double)w->rows[at + i] * (double)value[i] /
-                                    plan->value_scale * 0x1p24) *
-                               0x1p-24);
-        }
+    for (uint32_t k = 0; k < n; k++) {
+        const size_t at = row_at(w, head, k);
+        for (uint32_t i = 0; i < first + n; i++)
+            w->loss[at + i] =
+                (kvr_real)(rint((double)w->rows[at + i] * (double)value[i] /
+                                w->value_scale * 0x1p30) *
+                           0x1p-30);
+        for (size_t i = first + n; i < w->line; i++)
+            w->loss[at + i] = 0;
     }
 }
 
-enum kvr_status layer_read_tile(struct layer_work *w, uint32_t first,
-                                uint32_t n, struct kvr_error *err)
+/* In the builds for tests what a tile does not fill is no number, so that no
+ * result can rest on what lay there before. */
+static void poison(struct layer_work *w, uint32_t head, uint32_t n)
+{
+#ifdef KVR_POISON
+    const size_t at = row_at(w, head, 0);
+
+    for (size_t i = at; i < at + n * w->line; i++)
+        w->rows[i] = w->loss[i] = (kvr_real)NAN;
+#else
+    (void)w, (void)head, (void)n;
+#endif
+}
+
+enum kvr_status layer_read_heads(struct layer_work *w, uint32_t first_head,
+                                 uint32_t n_head, uint32_t first, uint32_t n,
+                                 struct kvr_error *err)
 {
     const struct plan *plan = w->plan;
 
     w->line = line_of(first + n);
-    for (uint32_t h = 0; h < w->shape->n_head; h++) {
+    for (uint32_t h = first_head; h < first_head + n_head; h++) {
+        poison(w, h, n);
         const enum kvr_status status = plan->rows->read(
             plan->rows->ud, w->layer, h, first, n, w->rows + row_at(w, h, 0),
             w->line, w->worker, err);
         if (status != KVR_OK)
             return status;
+        if (w->loss != w->rows)
+            weigh_by_value(w, h, first, n);
     }
-    if (w->loss != w->rows)
-        weigh_by_value(w, first, n);
     return KVR_OK;
+}
+
+enum kvr_status layer_read_tile(struct layer_work *w, uint32_t first,
+                                uint32_t n, struct kvr_error *err)
+{
+    return layer_read_heads(w, 0, w->shape->n_head, first, n, err);
 }
 
 static bool wanted(const struct plan *plan, uint32_t cache)
@@ -166,6 +190,8 @@ static enum kvr_status replay_tile(struct layer_work *w, uint32_t first,
                 facts_fill(w, c, first + k, k, m, err);
             if (status != KVR_OK)
                 return status;
+            for (uint32_t r = 0; w->optimum != NULL && r < m; r++)
+                bounds_count(w, c, first + k + r, r);
             for (uint32_t i = 0; i < w->n_unit; i++)
                 if (w->units[i].first_cache == c && !sees_all(w, i))
                     unit_advance(&w->units[i], w, first + k, k, 0, m);
@@ -180,6 +206,16 @@ static enum kvr_status replay_tile(struct layer_work *w, uint32_t first,
     return KVR_OK;
 }
 
+/* Small layers keep their small products, whatever norms the others have. */
+double value_scale(const float *value, size_t n)
+{
+    double most = 0;
+
+    for (size_t i = 0; i < n; i++)
+        most = fmax(most, (double)value[i]);
+    return exp2(ceil(log2(most > 0 ? most : 1)));
+}
+
 static enum kvr_status load_arrays(struct layer_work *w, struct kvr_error *err)
 {
     const struct plan *plan = w->plan;
@@ -190,96 +226,14 @@ static enum kvr_status load_arrays(struct layer_work *w, struct kvr_error *err)
     if (rows->array == NULL)
         return KVR_OK;
     if (plan->options->loss == KVR_LOSS_MASS)
-        status =
-            rows->array(rows->ud, w->layer, KVR_SINK_MASS, &w->sink, &n, err);
-    else
-        status = rows->array(rows->ud, w->layer, plan->value_array, &w->value,
-                             &w->value_rows, err);
-    return status;
-}
-
-/* Least loss with |C_t| places, where the rule did not hold B throughout. */
-static enum kvr_status match(struct unit *u, struct layer_work *w, double *loss,
-                             struct kvr_error *err)
-{
-    struct kvr_optimum_plan *matched = NULL;
-    const struct optimum *o = &w->optimum[u->first_cache];
-    const enum kvr_status status = kvr_optimum_matched(
-        &matched, o->costs[u->run->budget_index], u->visible_at, err);
-
+        return rows->array(rows->ud, w->layer, KVR_SINK_MASS, &w->sink, &n,
+                           err);
+    status = rows->array(rows->ud, w->layer, plan->value_array, &w->value,
+                         &w->value_rows, err);
     if (status != KVR_OK)
         return status;
-    *loss = matched->feasible ? (double)matched->cost : NAN;
-    kvr_optimum_plan_free(matched);
-    return KVR_OK;
-}
-
-/* Whether the unit saw at most B + 1 tokens in every decode row. */
-static bool within_budget(const struct unit *u, const struct plan *plan)
-{
-    for (uint32_t t = plan->P; t < plan->T; t++)
-        if (u->visible_at[t] > u->run->budget->tokens + 1)
-            return false;
-    return true;
-}
-
-/* topk <= oracle <= rule, in exact sums, wherever both sides exist. */
-static enum kvr_status check_bounds(const struct unit *u,
-                                    const struct layer_work *w, uint32_t c,
-                                    struct kvr_error *err)
-{
-    const struct kvr_tally *t = &u->tally[c];
-    const double slack = w->plan->rows->unit > 0 ? 0 : 1e-9 * t->recorded;
-    const double best = !isnan(t->oracle) ? t->oracle : t->oracle_matched;
-    const char *what = NULL;
-    double bound = 0;
-
-    if (t->topk > t->missed + slack) {
-        what = "topk";
-        bound = t->topk;
-    } else if (!isnan(best) && best > t->missed + slack) {
-        what = "oracle";
-        bound = best;
-    }
-    if (what == NULL)
-        return KVR_OK;
-    return kvr_fail(err, KVR_ERR_INTERNAL,
-                    "policy %s, budget %s, layer %u, kv head %u: lost %.17g "
-                    "units, less than the bound %s %.17g",
-                    u->run->policy->name, u->run->budget->spec, w->shape->layer,
-                    u->first_cache + c, t->missed, what, bound);
-}
-
-/* The optimum beside a unit's tally: at B, or for what it really held. */
-static enum kvr_status add_optimum(struct unit *u, struct layer_work *w,
-                                   struct kvr_error *err)
-{
-    const struct plan *plan = w->plan;
-    const bool comparable = plan->needs_optimum &&
-                            plan->score_first == plan->P &&
-                            plan->score_last + 1 == plan->T;
-    const bool within = comparable && within_budget(u, plan);
-
-    for (uint32_t c = 0; c < u->n_cache; c++) {
-        struct kvr_tally *t = &u->tally[c];
-        t->oracle = t->oracle_matched = NAN;
-        if (!comparable || u->run->policy->mask != NULL)
-            continue; /* what comes back is bounded by topk only */
-        const struct optimum *o = &w->optimum[u->first_cache + c];
-        if (within)
-            t->oracle = o->loss[u->run->budget_index];
-        else if (u->n_cache == 1 &&
-                 (u->run->policy->needs & KVR_KEEPS_ALL) == 0) {
-            const enum kvr_status status = match(u, w, &t->oracle_matched, err);
-            if (status != KVR_OK)
-                return status;
-        }
-    }
-    for (uint32_t c = 0; c < u->n_cache && u->status == KVR_OK; c++) {
-        const enum kvr_status status = check_bounds(u, w, c, err);
-        if (status != KVR_OK)
-            return status;
-    }
+    w->value_scale = value_scale(w->value, (size_t)w->value_rows * plan->T);
+    w->unit_mass = w->value_scale / plan->scale;
     return KVR_OK;
 }
 
@@ -341,8 +295,6 @@ static enum kvr_status collect_unit(struct unit *u, struct layer_work *w,
 
     unit_count_finish(u);
     late_finish(u, w);
-    if (u->status == KVR_OK)
-        status = add_optimum(u, w, err);
     for (uint32_t c = 0; c < u->n_cache && status == KVR_OK; c++) {
         const uint32_t cache = u->first_cache + c;
         if (!wanted(w->plan, cache))
@@ -368,6 +320,8 @@ static enum kvr_status collect(struct layer_work *w, uint32_t index,
     to.histogram = kvr_calloc(BINS, sizeof *to.histogram);
     if (to.slot == NULL || to.histogram == NULL)
         status = kvr_no_memory(err, "results", w->n_cache);
+    if (status == KVR_OK)
+        status = bounds_finish(w, err);
     for (uint32_t c = 0; status == KVR_OK && c < w->n_cache; c++)
         to.slot[c] = wanted(w->plan, c) ? n++ : 0;
     for (uint32_t i = 0; i < w->n_unit && status == KVR_OK;) {
@@ -405,6 +359,8 @@ enum kvr_status layer_replay(const struct plan *plan, uint32_t index,
 
     if (status == KVR_OK)
         status = load_arrays(&w, err);
+    if (status == KVR_OK && plan->needs_optimum)
+        status = bounds_solve(&w, err);
     if (status == KVR_OK && plan->looks_ahead)
         status = future_run(&w, err);
     if (status == KVR_OK)

@@ -21,7 +21,8 @@ static void count_wanted(struct unit *u, uint32_t c, struct layer_work *w,
     const uint64_t *over = f->over + (r * nb + b) * plan->words;
     const uint64_t *at_least = f->at_least + (r * nb + b) * plan->words;
     const uint32_t words = t / 64 + 1;
-    const uint32_t wanted = min_u32(u->run->budget->tokens, t);
+    const uint32_t past = t - mask_from(w->shape, t);
+    const uint32_t wanted = min_u32(u->run->budget->tokens, past);
     struct kvr_tally *tally = &u->tally[c];
     const struct overlap n = plan->kernels->overlap(
         over, at_least, f->accessed + (size_t)r * plan->words, u->bits, words);

@@ -162,6 +162,56 @@ enum kvr_status kvr_optimum_costs_new(struct kvr_optimum_costs **out,
     return KVR_OK;
 }
 
+/* What the costs of step `step` must be: the row and what later steps lose. */
+static enum kvr_status check_row(const struct kvr_optimum_costs *costs,
+                                 const double *row, uint32_t step,
+                                 struct kvr_error *err)
+{
+    const struct kvr_optimum_problem *p = &costs->problem;
+    const double *cost = kvr__costs_row(costs, step);
+    const double *later =
+        step + 1 < p->n_token ? kvr__costs_row(costs, step + 1) : NULL;
+    const size_t end = step + (size_t)1 > p->protect_recent
+                           ? (size_t)step + 1 - p->protect_recent
+                           : 0;
+
+    for (size_t i = 0; i < costs->stride; i++) {
+        const bool free_to_go = i >= p->protect_first && i < end;
+        const double expected =
+            !free_to_go ? KVR__FORBIDDEN : row[i] + (later ? later[i] : 0);
+        if (cost[i] != expected)
+            return kvr_fail(err, KVR_ERR_INTERNAL,
+                            "optimum: the cost of token %zu at step %u is "
+                            "%.17g, the rows make %.17g",
+                            i, step, cost[i], expected);
+    }
+    return KVR_OK;
+}
+
+enum kvr_status kvr_optimum_costs_check(const struct kvr_optimum_costs *costs,
+                                        kvr_optimum_row_fn fn, void *ud,
+                                        struct kvr_error *err)
+{
+    const struct kvr_optimum_problem *p = &costs->problem;
+    double *row = kvr_aligned_calloc(costs->stride, sizeof *row);
+    enum kvr_status status = KVR_OK;
+    double mass = 0;
+
+    if (row == NULL)
+        return kvr_no_memory(err, "an optimum row", costs->stride);
+    for (uint32_t t = p->n_token; status == KVR_OK && t-- > p->prompt_len;) {
+        status = fetch(row, &mass, t, fn, ud, err);
+        if (status == KVR_OK)
+            status = check_row(costs, row, t, err);
+    }
+    if (status == KVR_OK && (double)costs->total != mass)
+        status = kvr_fail(err, KVR_ERR_INTERNAL,
+                          "optimum: a total of %lld, the rows make %.17g",
+                          (long long)costs->total, mass);
+    free(row);
+    return status;
+}
+
 void kvr_optimum_costs_free(struct kvr_optimum_costs *costs)
 {
     if (costs == NULL)

@@ -14,7 +14,7 @@
 /* Tokens that are left after an eviction of n at once. */
 static uint32_t least_held(uint32_t budget, const struct kvr_sim_options *o)
 {
-    const uint32_t n = o->when.n > 0 ? o->when.n : 1;
+    const uint32_t n = batch_of(o);
 
     return o->budget_is_floor ? budget : n <= budget ? budget - n + 1 : 0;
 }
@@ -85,15 +85,15 @@ static enum kvr_status fill_run(struct run *run, const struct plan *plan,
 {
     const struct kvr_sim_options *o = plan->options;
     const struct kvr_policy *base = run->spec->policy;
-    struct kvr_setting setting = {.n_token = plan->T,
-                                  .prompt_len = plan->P,
-                                  .budget = run->budget->tokens,
-                                  .capacity =
-                                      unit_capacity(plan, run->budget->tokens),
-                                  .n_layer = plan->rows->n_layer,
-                                  .n_kv_head = 1,
-                                  .group_size = 1,
-                                  .arg = run->arg};
+    struct kvr_setting setting = {
+        .n_token = plan->T,
+        .prompt_len = plan->P,
+        .budget = run->budget->tokens,
+        .capacity = unit_capacity(plan, base, run->budget->tokens),
+        .n_layer = plan->rows->n_layer,
+        .n_kv_head = 1,
+        .group_size = 1,
+        .arg = run->arg};
     enum kvr_status status = kvr_policy_args(run->arg, &run->clamped, run->spec,
                                              run->budget->tokens, err);
 
@@ -213,13 +213,14 @@ static enum kvr_status pick_rows(struct plan *plan, struct kvr_error *err)
     return KVR_OK;
 }
 
-/* The largest norm over all layers, as a power of two: one grid for all. */
-static enum kvr_status scale_values(struct plan *plan, struct kvr_error *err)
+/* Which norms weigh the loss: those that every layer has. Weights are put on a
+ * grid of 2^-30 of the largest norm of their layer (layer.c). */
+static enum kvr_status find_values(struct plan *plan, struct kvr_error *err)
 {
     const struct kvr_rows *rows = plan->rows;
     const float *value = NULL;
-    uint32_t n = 0;
-    double most = 0;
+    uint32_t n = 0, n_head = 0;
+    double least = HUGE_VAL, most = 0;
 
     if (rows->array == NULL)
         return kvr_fail(err, KVR_ERR_INPUT,
@@ -240,12 +241,17 @@ static enum kvr_status scale_values(struct plan *plan, struct kvr_error *err)
                             "--loss value: layer %u has no value_norm2 or "
                             "value_out_norm1",
                             rows->layers[l].layer);
-        for (size_t i = 0; i < (size_t)n * plan->T; i++)
-            most = value[i] > most ? (double)value[i] : most;
+        const double scale = value_scale(value, (size_t)n * plan->T);
+        least = fmin(least, scale);
+        most = fmax(most, scale);
+        n_head += rows->layers[l].n_head;
     }
-    plan->value_scale = exp2(ceil(log2(most > 0 ? most : 1)));
-    plan->scale = 0x1p24;
-    plan->unit_mass = plan->value_scale * 0x1p-24;
+    plan->scale = 0x1p30;
+    /* What spans layers is in whole units of the finest layer, so that layers
+     * may be added in any order; in larger ones where a double cannot hold
+     * that, see on_grid(). */
+    const double fits = exp2(ceil(log2(most * n_head))) * 0x1p-51;
+    plan->row_grid = fmax(least / plan->scale, fits);
     return KVR_OK;
 }
 
@@ -255,11 +261,12 @@ static enum kvr_status set_units(struct plan *plan, struct kvr_error *err)
 
     plan->scale = unit > 0 ? 1 / unit : 1;
     plan->unit_mass = unit > 0 ? unit : 1;
+    plan->row_grid = 0;
     plan->sums_are_exact =
         unit >= 0x1p-24 && plan->options->loss == KVR_LOSS_MASS;
     plan->whole_units = unit > 0 || plan->options->loss == KVR_LOSS_VALUE;
     if (plan->options->loss == KVR_LOSS_VALUE)
-        return scale_values(plan, err);
+        return find_values(plan, err);
     return KVR_OK;
 }
 
@@ -311,6 +318,7 @@ uint64_t plan_bytes(const struct plan *plan)
     each += (uint64_t)caches * facts_bytes(plan, heads / caches);
     if (plan->looks_ahead)
         each += future_bytes(plan, caches);
+    each += bounds_bytes(plan, caches);
     for (size_t i = 0; i < plan->n_run; i++)
         each += caches *
                     (uint64_t)unit_bytes(plan, &plan->runs[i], heads / caches) +
@@ -359,6 +367,9 @@ enum kvr_status plan_init(struct plan *plan, const struct kvr_rows *rows,
         return kvr_fail(err, KVR_ERR_NOTHING,
                         "prompt of %u of %u tokens: no decode row to count",
                         plan->P, plan->T);
+    if (options->when.n == 0 && (options->when.kind == KVR_WHEN_EVERY ||
+                                 options->when.kind == KVR_WHEN_OVERFLOW))
+        return kvr_fail(err, KVR_ERR_USAGE, "--when: evicting every 0 rows");
     enum kvr_status status = pick_rows(plan, err);
     if (status == KVR_OK)
         status = sort_budgets(plan, err);
@@ -367,8 +378,8 @@ enum kvr_status plan_init(struct plan *plan, const struct kvr_rows *rows,
     /* Evicting inside the prompt is another problem than the optimum's. */
     plan->needs_optimum =
         (plan->needs_optimum || options->bounds) && !options->stream_prefill;
-    plan->looks_ahead = plan->needs_next || plan->needs_future ||
-                        plan->needs_column || plan->needs_optimum;
+    plan->looks_ahead =
+        plan->needs_next || plan->needs_future || plan->needs_column;
     if (status == KVR_OK)
         status = pick_layers(plan, err);
     if (status == KVR_OK)

@@ -99,6 +99,14 @@ static bool is_global(const struct kvr_layer_shape *shape)
     return shape->mask == KVR_MASK_CAUSAL;
 }
 
+/* Units of a layer as mass that adds up exactly over layers. */
+static double on_grid(const struct layer_work *w, double units)
+{
+    const double mass = units * w->unit_mass, grid = w->plan->row_grid;
+
+    return grid > 0 ? rint(mass / grid) * grid : mass;
+}
+
 /* Sums a run's units over this layer into what spans layers. */
 static void add_spanning(struct kvr_sim *sim, const struct layer_work *w,
                          size_t run, const uint32_t histogram[BINS])
@@ -115,8 +123,8 @@ static void add_spanning(struct kvr_sim *sim, const struct layer_work *w,
             all[BINS + i] += histogram[i];
     }
     for (uint32_t t = 0; t < sim->n_token; t++) {
-        result->row_missed[t] += cost[t].missed * w->unit_mass;
-        result->row_recorded[t] += cost[t].recorded * w->unit_mass;
+        result->row_missed[t] += on_grid(w, cost[t].missed);
+        result->row_recorded[t] += on_grid(w, cost[t].recorded);
     }
     for (uint32_t i = 0; i < w->n_unit; i++) {
         const struct unit *u = &w->units[i];
@@ -193,30 +201,30 @@ static void sum_layers(struct kvr_sim *sim, const struct plan *plan)
     }
 }
 
-static const char *no_oracle(const struct plan *plan,
-                             const struct kvr_run_result *r)
+/* Why there is no optimum beside a run; NULL: there is one. */
+static const char *no_optimum(const struct plan *plan,
+                              const struct kvr_run_result *r)
 {
+    if (!plan->needs_optimum && plan->options->stream_prefill)
+        return "evicting inside the prompt is another problem";
     if (!plan->needs_optimum)
         return "not computed";
-    if (plan->score_first != plan->P || plan->score_last + 1 != plan->T)
-        return "the optimum covers all decode rows, --score-rows does not";
     if (r->policy->mask != NULL) /* topk, graduation=gap */
         return "tokens come back: only topk is a bound";
-    return isnan(r->model.oracle) && !isnan(r->model.oracle_matched)
-               ? "held more than B: see oracle_matched"
-               : "held more than B";
+    if (isnan(r->model.oracle_matched))
+        return "no schedule keeps the protected tokens in these places";
+    return NULL;
 }
 
 static void explain(struct kvr_sim *sim, const struct plan *plan)
 {
     for (size_t i = 0; i < sim->n_run; i++) {
         struct kvr_run_result *r = &sim->runs[i];
-        if (isnan(r->model.oracle))
-            r->oracle_reason = no_oracle(plan, r);
-        if (isnan(r->model.oracle_matched))
-            r->matched_reason = plan->needs_optimum
-                                    ? "held B throughout: see oracle"
-                                    : "not computed";
+        const char *none = no_optimum(plan, r);
+        r->oracle_reason =
+            none != NULL ? none : "held other than B: see oracle_matched";
+        r->matched_reason =
+            none != NULL ? none : "held B throughout: see oracle";
     }
 }
 

@@ -139,6 +139,7 @@ void kvr_tally_add(struct kvr_tally *a, const struct kvr_tally *b)
     a->head_bound += b->head_bound;
     a->oracle += b->oracle;
     a->oracle_matched += b->oracle_matched;
+    a->resized += b->resized;
 }
 
 enum { BOOT_BLOCK = 32, BOOT_N = 2000 };

@@ -31,6 +31,11 @@ static uint32_t max_u32(uint32_t a, uint32_t b)
     return a > b ? a : b;
 }
 
+static uint32_t min_u32(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
 static uint32_t layer_budget(const struct layer_work *w, uint32_t budget)
 {
     const uint32_t span = w->shape->span;
@@ -39,66 +44,6 @@ static uint32_t layer_budget(const struct layer_work *w, uint32_t budget)
         return budget;
     const uint32_t most = span > 1 ? span - 1 : 1;
     return budget < most ? budget : most;
-}
-
-static uint32_t min_u32(uint32_t a, uint32_t b)
-{
-    return a < b ? a : b;
-}
-
-uint32_t unit_capacity(const struct plan *plan, uint32_t budget)
-{
-    const struct kvr_sim_options *o = plan->options;
-    const uint32_t n = o->when.n > 0 ? o->when.n : 1;
-    uint32_t most = budget;
-
-    if (o->when.kind == KVR_WHEN_PROMPT_END || budget >= plan->T)
-        return plan->T;
-    most += o->budget_is_floor ? min_u32(n, plan->T) : 1;
-    return min_u32(max_u32(most, plan->P), plan->T);
-}
-
-static void set_limits(struct unit *u, const struct plan *plan)
-{
-    const struct kvr_sim_options *o = plan->options;
-    const uint32_t n = o->when.n > 0 ? o->when.n : 1;
-    const uint32_t budget = u->setting.budget;
-    const uint32_t first = kvr_protect_tokens(&o->protect_first, budget);
-    const uint32_t last = kvr_protect_tokens(&o->protect_last, budget);
-
-    if (o->when.kind == KVR_WHEN_PROMPT_END || o->budget_is_floor) {
-        u->target = budget;
-        u->cap = budget + n - 1;
-    } else {
-        u->target = budget >= n ? budget - n + 1 : 1;
-        u->cap = budget;
-    }
-    /* In a narrow window layer the windows may exceed the places. */
-    u->protect_last = min_u32(max_u32(last, u->window.last), u->target);
-    u->protect_first =
-        min_u32(max_u32(first, u->window.first), u->target - u->protect_last);
-}
-
-size_t unit_bytes(const struct plan *plan, const struct run *run,
-                  uint32_t n_head)
-{
-    const struct kvr_setting setting = {
-        .n_token = plan->T,
-        .prompt_len = plan->P,
-        .budget = run->budget->tokens,
-        .capacity = unit_capacity(plan, run->budget->tokens),
-        .group_size = n_head,
-        .arg = run->arg};
-    size_t bytes = plan->stride * (sizeof(kvr_real) + sizeof(int32_t)) +
-                   plan->T * 3 * sizeof(uint32_t);
-
-    bytes += (size_t)n_head * (plan->score_last - plan->score_first + 1) *
-             sizeof(double);
-    if (run->policy->state_size != NULL)
-        bytes += run->policy->state_size(&setting);
-    if (plan->options->schedules)
-        bytes += plan->T * sizeof(struct kvr_eviction);
-    return bytes;
 }
 
 static enum kvr_status allocate(struct unit *u, const struct plan *plan,
@@ -123,6 +68,10 @@ static enum kvr_status allocate(struct unit *u, const struct plan *plan,
     if (plan->needs_optimum) {
         u->visible_at = kvr_calloc(plan->T, sizeof(uint32_t));
         ok = ok && u->visible_at;
+    }
+    if (plan->options->schedules) { /* a token leaves once */
+        u->log = kvr_calloc(plan->T, sizeof *u->log);
+        ok = ok && u->log;
     }
     if (plan->options->steps) {
         u->steps = kvr_calloc((size_t)u->n_cache * u->n_m, sizeof *u->steps);
@@ -159,7 +108,8 @@ enum kvr_status unit_init(struct unit *u, const struct layer_work *w,
         .setting = {.n_token = plan->T,
                     .prompt_len = plan->P,
                     .budget = layer_budget(w, run->budget->tokens),
-                    .capacity = unit_capacity(plan, run->budget->tokens),
+                    .capacity =
+                        unit_capacity(plan, run->policy, run->budget->tokens),
                     .layer = w->layer,
                     .n_layer = plan->rows->n_layer,
                     .kv_head = first_cache,
@@ -173,7 +123,7 @@ enum kvr_status unit_init(struct unit *u, const struct layer_work *w,
         u->head_number = w->shape->head_index[u->first_head] / w->group;
     if (policy->window != NULL)
         policy->window(&u->setting, &u->window);
-    set_limits(u, plan);
+    unit_set_limits(u, w);
     const enum kvr_status status = allocate(u, plan, err);
     u->view = (struct kvr_view){.setting = &u->setting,
                                 .ties = plan->options->ties,
@@ -403,18 +353,6 @@ static uint32_t rank(struct unit *u, struct layer_work *w,
     return equal_at(u, view, key, low, second, found.low, k);
 }
 
-static bool remember(struct unit *u, uint32_t step, uint32_t position)
-{
-    if (!kvr_grow((void **)&u->log, &u->log_capacity, u->n_log + 1,
-                  sizeof *u->log)) {
-        u->status = KVR_ERR_MEMORY;
-        snprintf(u->error, sizeof u->error, "no memory for evictions");
-        return false;
-    }
-    u->log[u->n_log++] = (struct kvr_eviction){step, position};
-    return true;
-}
-
 static void evict_one(struct unit *u, struct layer_work *w,
                       struct kvr_view *view, uint32_t victim)
 {
@@ -436,8 +374,8 @@ static void evict_one(struct unit *u, struct layer_work *w,
                                         w->weight[victim] == 0;
         }
     u->evicted_now++;
-    if (w->plan->options->schedules && !remember(u, view->step, victim))
-        return;
+    if (u->log != NULL)
+        u->log[u->n_log++] = (struct kvr_eviction){view->step, victim};
     clear(u, view, victim);
 }
 

@@ -89,8 +89,8 @@ static void set_tally(json_t *item, const struct kvr_tally *t,
                         json_integer((json_int_t)t->blind_rows));
     set_bound(item, "topk", t->topk, t->recorded, NULL);
     set_bound(item, "oracle", t->oracle, t->recorded, run->oracle_reason);
-    set_bound(item, "oracle_matched", t->oracle_matched, t->recorded,
-              run->matched_reason);
+    set_bound(item, "oracle_matched", t->resized > 0 ? t->oracle_matched : NAN,
+              t->recorded, run->matched_reason);
 }
 
 static json_t *heads_json(const struct kvr_sim *sim,

@@ -6,6 +6,7 @@
 #include "kvr_isa.h"
 #include "kvr_optimum.h"
 #include "kvr_random.h"
+#include "optimum.h"
 
 #include "suite.h"
 
@@ -370,7 +371,96 @@ START_TEST(memory_is_told_beforehand)
 }
 END_TEST
 
-KVR_SUITE("optimum", equals_a_walk_over_all_subsets,
+/* Every number of the costs, changed once. */
+static uint32_t costs_are_noticed(struct kvr_optimum_costs *costs,
+                                  struct instance *in)
+{
+    const uint32_t steps = in->problem.n_token - in->problem.prompt_len;
+    const size_t cells = steps * costs->stride;
+
+    must(kvr_optimum_costs_check(costs, kvr_optimum_matrix_row, &in->matrix,
+                                 &err));
+    for (size_t i = 0; i <= cells; i++) {
+        double *at = i < cells ? &costs->cost[i] : NULL;
+        const double kept = at != NULL ? *at : 0;
+        if (at != NULL)
+            *at = kept == KVR__FORBIDDEN ? 0 : kept + 1;
+        else
+            costs->total++;
+        ck_assert_int_eq(kvr_optimum_costs_check(costs, kvr_optimum_matrix_row,
+                                                 &in->matrix, &err),
+                         KVR_ERR_INTERNAL);
+        if (at != NULL)
+            *at = kept;
+        else
+            costs->total--;
+    }
+    return (uint32_t)cells;
+}
+
+/* Every number of a plan, changed once. A token's step may move to one where
+ * it costs the same and a place is free: that is a proof of the same. */
+static void plans_are_noticed(const struct kvr_optimum_costs *costs,
+                              struct kvr_optimum_plan *plan)
+{
+    for (uint32_t i = 0; i < plan->n_token; i++) {
+        const uint32_t evict = plan->evict[i];
+        int64_t before, now = -1;
+        plan->rent[i]++;
+        ck_assert_int_eq(kvr_optimum_verify(costs, plan, &err),
+                         KVR_ERR_INTERNAL);
+        plan->rent[i]--;
+        must(kvr_optimum_cost(&before, costs, plan->evict, NULL, &err));
+        plan->evict[i] =
+            evict < plan->n_token ? plan->n_token : plan->prompt_len;
+        const bool same = kvr_optimum_cost(&now, costs, plan->evict,
+                                           plan->visible, &err) == KVR_OK &&
+                          now == before;
+        ck_assert_int_eq(kvr_optimum_verify(costs, plan, &err) == KVR_OK, same);
+        plan->evict[i] = evict;
+        if (i < plan->prompt_len)
+            continue;
+        plan->price[i]++;
+        ck_assert_int_eq(kvr_optimum_verify(costs, plan, &err),
+                         KVR_ERR_INTERNAL);
+        plan->price[i]--;
+        plan->mu[i]++;
+        ck_assert_int_eq(kvr_optimum_verify(costs, plan, &err),
+                         KVR_ERR_INTERNAL);
+        plan->mu[i]--;
+    }
+    plan->cost++;
+    ck_assert_int_eq(kvr_optimum_verify(costs, plan, &err), KVR_ERR_INTERNAL);
+    plan->cost--;
+    must(kvr_optimum_verify(costs, plan, &err));
+}
+
+START_TEST(one_changed_number_is_noticed)
+{
+    uint32_t cells = 0;
+
+    for (uint32_t number = 0; number < 60; number++) {
+        struct instance in;
+        instance_random(&in, number + 300, 12);
+        struct kvr_optimum_costs *costs = costs_of(&in);
+        struct kvr_optimum *optimum = solve_all(costs, in.problem.n_token);
+        cells += costs_are_noticed(costs, &in);
+        for (uint32_t k = 0; k <= in.problem.n_token; k++) {
+            struct kvr_optimum_plan *plan =
+                (struct kvr_optimum_plan *)kvr_optimum_plan(optimum, k);
+            if (plan != NULL && plan->feasible)
+                plans_are_noticed(costs, plan);
+        }
+        kvr_optimum_free(optimum);
+        kvr_optimum_costs_free(costs);
+        instance_free(&in);
+    }
+    ck_assert_uint_gt(cells, 10000);
+}
+END_TEST
+
+KVR_SUITE("optimum", one_changed_number_is_noticed,
+          equals_a_walk_over_all_subsets,
           equals_subsets_under_budgets_that_change, equals_a_dense_assignment,
           equals_a_dense_assignment_at_300_tokens,
           curve_is_convex_and_its_slope_is_the_earliest_price,

@@ -70,12 +70,12 @@ static void assert_order(const struct replay *r, size_t run, double oracle,
                   oracle, t->topk_b);
     ck_assert_msg(oracle <= t->missed, "%s: %.17g < optimum %.17g", text,
                   t->missed, oracle);
-    ck_assert_msg(t->oracle == oracle && isnan(t->oracle_matched),
-                  "%s: optimum %.17g beside it, %.17g alone", text, t->oracle,
-                  oracle);
+    ck_assert_msg(
+        t->oracle == oracle && t->oracle_matched == oracle && t->resized == 0,
+        "%s: optimum %.17g beside it, %.17g alone", text, t->oracle, oracle);
 }
 
-static void bounds_hold(uint32_t n, bool local)
+static void bounds_hold(uint32_t n, bool local, bool some_rows)
 {
     for (uint32_t i = 0; i < n; i++) {
         struct dice dice = {.state = 31 + i};
@@ -91,6 +91,11 @@ static void bounds_hold(uint32_t n, bool local)
             o.protect_first.tokens = dice_below(&dice, 3);
             o.protect_last.tokens = dice_below(&dice, 3);
         }
+        if (some_rows) {
+            const uint32_t P = s.rows.rows.prompt_len;
+            o.score_first = P + dice_below(&dice, T - P);
+            o.score_last = o.score_first + dice_below(&dice, T - o.score_first);
+        }
         replay_run(&r, &s.rows, rules, &o);
         const size_t oracle = index_of(&r, "oracle") * 2;
         for (size_t k = 0; k < r.sim->n_run; k++)
@@ -105,13 +110,21 @@ static void bounds_hold(uint32_t n, bool local)
 
 START_TEST(topk_optimum_rule_in_this_order)
 {
-    bounds_hold(60, false);
+    bounds_hold(60, false, false);
 }
 END_TEST
 
 START_TEST(the_order_holds_in_window_and_chunk_layers)
 {
-    bounds_hold(60, true);
+    bounds_hold(60, true, false);
+}
+END_TEST
+
+/* --score-rows: the optimum is that of the rows that count, no other. */
+START_TEST(the_order_holds_where_some_rows_count)
+{
+    bounds_hold(60, false, true);
+    bounds_hold(30, true, true);
 }
 END_TEST
 
@@ -140,8 +153,8 @@ START_TEST(bounds_need_no_oracle_in_the_list)
 }
 END_TEST
 
-/* Where more than B + 1 are seen, the optimum is that of the places there
- * were; else it is the plain one. */
+/* Where another number than B + 1 is seen, the optimum is that of the places
+ * there were; else it is the plain one. */
 static void matched(const struct kvr_when when, bool floor, bool more)
 {
     uint32_t n_matched = 0;
@@ -159,20 +172,18 @@ static void matched(const struct kvr_when when, bool floor, bool more)
         o.protect_first.tokens = dice_below(&dice, 2);
         o.protect_last.share = 0.2 * dice_below(&dice, 2);
         replay_run(&r, &s.rows,
-                   "window,h2o:recent=2,lru,greedy-future,"
-                   "submodular-greedy:recent=0",
+                   more ? "window,h2o:recent=2,lru,greedy-future,tova,full,"
+                          "submodular-greedy:recent=0"
+                        : "window,h2o:recent=2,lru,greedy-future,tova",
                    &o);
         for (size_t k = 0; k < r.sim->n_run; k++)
             for (uint32_t c = 0; c < r.sim->n_cache; c++) {
                 const struct kvr_tally *t = &r.sim->runs[k].caches[c].tally;
-                ck_assert(isnan(t->oracle) != isnan(t->oracle_matched));
-                const double best =
-                    isnan(t->oracle) ? t->oracle_matched : t->oracle;
-                ck_assert(t->topk <= t->missed);
-                ck_assert(best <= t->missed);
-                if (isnan(t->oracle))
-                    ck_assert(t->topk <= best);
-                n_matched += isnan(t->oracle);
+                ck_assert(isnan(t->oracle) == (t->resized > 0));
+                ck_assert(isnan(t->oracle) || t->oracle == t->oracle_matched);
+                ck_assert(t->oracle_matched <= t->missed);
+                ck_assert(t->topk <= t->oracle_matched);
+                n_matched += t->resized;
             }
         replay_free(&r);
         free(s.cell);
@@ -188,10 +199,19 @@ START_TEST(more_than_the_budget_is_matched)
 }
 END_TEST
 
-START_TEST(a_cap_is_held_against_the_plain_optimum)
+/* Under a cap fewer than B are held at times: the plain optimum is another
+ * schedule's. */
+START_TEST(less_than_the_budget_is_matched)
 {
-    matched((struct kvr_when){KVR_WHEN_EVERY, 4}, false, false);
-    matched((struct kvr_when){KVR_WHEN_OVERFLOW, 4}, false, false);
+    matched((struct kvr_when){KVR_WHEN_EVERY, 4}, false, true);
+    matched((struct kvr_when){KVR_WHEN_OVERFLOW, 4}, false, true);
+}
+END_TEST
+
+START_TEST(one_eviction_a_step_is_held_against_the_plain_optimum)
+{
+    matched((struct kvr_when){KVR_WHEN_STEP, 1}, false, false);
+    matched((struct kvr_when){KVR_WHEN_EVERY, 1}, false, false);
 }
 END_TEST
 
@@ -246,6 +266,8 @@ END_TEST
 
 KVR_SUITE("oracle", topk_optimum_rule_in_this_order,
           the_order_holds_in_window_and_chunk_layers,
+          the_order_holds_where_some_rows_count,
           bounds_need_no_oracle_in_the_list, more_than_the_budget_is_matched,
-          a_cap_is_held_against_the_plain_optimum,
+          less_than_the_budget_is_matched,
+          one_eviction_a_step_is_held_against_the_plain_optimum,
           the_optimum_of_the_worked_cases)

@@ -37,11 +37,13 @@ static void pick_shape(struct trial *x, enum made_kind kind, bool local)
     struct ref_trace *t = &x->trace;
     struct dice *d = &x->dice;
     static const uint32_t groups[] = {1, 1, 2, 3, 4};
-    static const uint32_t lengths[] = {63, 64, 65, 66, 128, 129, 150};
+    /* both sides of a tile, of a word of a set, and of a strip */
+    static const uint32_t lengths[] = {15, 16,  17,  63,  64,  65,
+                                       66, 127, 128, 129, 150, 193};
     const uint32_t g = groups[dice_below(d, 5)];
 
-    t->T = dice_below(d, 16) == 0 ? lengths[dice_below(d, 7)]
-                                  : 2 + dice_below(d, 40);
+    t->T = dice_below(d, 3) == 0 ? lengths[dice_below(d, 12)]
+                                 : 2 + dice_below(d, 40);
     if (kind == MADE_FINE) /* sums long enough to round */
         t->T = 100 + dice_below(d, 50);
     t->n_layer = 1 + dice_below(d, t->T < 60 ? 3 : 2);
@@ -80,26 +82,32 @@ static void add_sink(struct trial *x)
     x->trace.sink = x->rows.sink = x->sink;
 }
 
-/* --loss value: weights times the norm of their value, on a grid of 2^-24 of
- * the largest norm, rounded up to a power of two. */
+/* --loss value: weights times the norm of their value, on a grid of 2^-30 of
+ * the layer's largest norm, rounded up to a power of two. Layers differ by
+ * powers of ten. */
 static void add_values(struct trial *x)
 {
     const uint32_t T = x->trace.T;
     const size_t n = (size_t)x->trace.n_layer * x->trace.n_head * T;
-    double most = 0;
+    const size_t each = n / x->trace.n_layer;
 
     x->value = calloc(n, sizeof *x->value);
     x->loss = calloc(n * T, sizeof *x->loss);
-    for (size_t i = 0; i < n; i++) {
-        x->value[i] = (float)(0.1 + 7 * dice_real(&x->dice));
-        most = fmax(most, (double)x->value[i]);
-    }
-    const double scale = exp2(ceil(log2(most)));
-    for (size_t i = 0; i < n * T; i++) {
-        const size_t key = i % T, head = i / T / T;
-        x->loss[i] = rint(x->cell[i] * (double)x->value[head * T + key] /
-                          scale * 0x1p24) *
-                     0x1p-24 * scale;
+    for (uint32_t l = 0; l < x->trace.n_layer; l++) {
+        float *value = x->value + l * each;
+        double most = 0;
+        for (size_t i = 0; i < each; i++) {
+            value[i] = (float)((0.1 + 7 * dice_real(&x->dice)) * pow(10, l));
+            most = fmax(most, (double)value[i]);
+        }
+        const double scale = exp2(ceil(log2(most)));
+        for (size_t i = 0; i < each * T; i++) {
+            const size_t key = i % T, head = i / T / T;
+            const double share = x->cell[l * each * T + i] *
+                                 (double)value[head * T + key] / scale;
+            x->loss[l * each * T + i] =
+                (double)(kvr_real)(rint(share * 0x1p30) * 0x1p-30) * scale;
+        }
     }
     x->rows.value = x->value;
     x->trace.loss = x->loss;
@@ -549,8 +557,9 @@ END_TEST
 
 START_TEST(equal_when_values_weigh_the_loss)
 {
-    trials(MADE_SMOOTH, 10, VALUES);
-    trials(MADE_TIES, 6, VALUES | LOCAL | OVERRIDES);
+    trials(MADE_SMOOTH, 14, VALUES);
+    trials(MADE_SINK, 8, VALUES);
+    trials(MADE_TIES, 8, VALUES | LOCAL | OVERRIDES);
 }
 END_TEST
 

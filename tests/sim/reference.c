@@ -78,7 +78,7 @@ double ref_top(const double *value, uint32_t n, uint32_t count)
 }
 
 /* First position that the layer's mask lets row t see. */
-static uint32_t mask_from(const struct ref_walk *w, uint32_t t)
+uint32_t ref_mask_from(const struct ref_walk *w, uint32_t t)
 {
     const uint32_t span = w->q->trace->span[w->layer];
 
@@ -101,7 +101,7 @@ static void drop_below(struct ref_walk *w, uint32_t from)
 /* The B heaviest past tokens of the summed row, the newer of equals first. */
 static void see_heaviest(struct ref_walk *w)
 {
-    const uint32_t t = w->step, from = mask_from(w, t);
+    const uint32_t t = w->step, from = ref_mask_from(w, t);
 
     memset(w->seen, 0, w->q->trace->T * sizeof *w->seen);
     w->seen[t] = true;
@@ -184,7 +184,7 @@ static void step(struct ref_walk *w)
     w->n_here++;
     w->used[t] = (ref_real)t;
     w->count[t] = 1;
-    drop_below(w, mask_from(w, t));
+    drop_below(w, ref_mask_from(w, t));
     memcpy(w->seen, w->here, trace->T * sizeof *w->seen);
     if (w->q->rule == REF_TOPK && t >= trace->P)
         see_heaviest(w);
@@ -192,7 +192,7 @@ static void step(struct ref_walk *w)
     ref_observe(w);
     /* What the next row cannot see leaves by itself, before anyone has to
      * make room for it. */
-    drop_below(w, mask_from(w, t + 1));
+    drop_below(w, ref_mask_from(w, t + 1));
     evict(w);
 }
 
@@ -216,7 +216,10 @@ static void set_limits(struct ref_walk *w)
         w->budget = smaller(q->budget, larger(q->trace->span[w->layer], 2) - 1);
     w->target = w->budget;
     w->cap = w->budget + q->n - 1;
-    if (!q->floor && q->when != REF_PROMPT_END) {
+    const uint32_t shown = q->trace->mask[w->layer] == REF_CAUSAL
+                               ? q->trace->T
+                               : q->trace->span[w->layer] - 1;
+    if (!q->floor && q->when != REF_PROMPT_END && q->budget < shown) {
         w->target = w->budget >= q->n ? w->budget - q->n + 1 : 1;
         w->cap = w->budget;
     }

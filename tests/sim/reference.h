@@ -123,6 +123,8 @@ struct ref_walk {
     uint32_t step, n_here;
 };
 
+/* First position that the layer's mask lets row t see. */
+uint32_t ref_mask_from(const struct ref_walk *w, uint32_t t);
 double ref_cell(const struct ref_walk *w, uint32_t head, uint32_t row,
                 uint32_t key);
 double ref_loss(const struct ref_walk *w, uint32_t head, uint32_t row,

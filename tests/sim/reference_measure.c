@@ -74,12 +74,14 @@ static void count_overlap(struct ref_cache *k, const struct ref_walk *w,
                           const struct row *row)
 {
     const uint32_t t = row->t;
-    const uint32_t wanted = w->q->budget < t ? w->q->budget : t;
+    const uint32_t past = t - ref_mask_from(w, t);
+    const uint32_t wanted = w->q->budget < past ? w->q->budget : past;
     uint32_t there = 0, over = 0, ties_there = 0;
     double late = 0;
 
     if (wanted == 0)
         return;
+    /* Hidden tokens weigh nothing: they come last. */
     double *sorted = ref_sorted(row->summed, t);
     const double least = wanted == t ? -1 : sorted[wanted - 1];
     free(sorted);

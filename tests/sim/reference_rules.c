@@ -116,6 +116,8 @@ void ref_recorded_accesses(struct ref_walk *w)
             mean[i] = sum * ((ref_real)1 / (ref_real)g);
         }
         ref_accessed(w->access + (size_t)at * T, w->q, mean, all, row + 1);
+        for (uint32_t i = 0; i < ref_mask_from(w, row); i++)
+            w->access[(size_t)at * T + i] = false; /* hidden */
     }
     free(mean);
     free(all);
