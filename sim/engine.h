@@ -25,6 +25,7 @@ struct run {
     const struct kvr_policy *policy; /* variant */
     const struct kvr_budget *budget;
     size_t budget_index;
+    size_t result; /* of sim->runs; replicates share it */
     uint32_t replicate;
     struct kvr_arg arg[KVR_MAX_PARAM];
     bool clamped;
@@ -39,8 +40,8 @@ struct plan {
     const struct kvr_sim_options *options;
     const struct kernels *kernels;
     enum kvr_isa isa;
-    struct run *runs;
-    size_t n_run;
+    struct run *runs; /* by result, then replicate */
+    size_t n_run, n_result;
     uint32_t T, P, words; /* words: T / 64 rounded up */
     size_t stride;        /* line_of(T) */
     uint32_t score_first, score_last;
@@ -354,19 +355,17 @@ uint64_t plan_bytes(const struct plan *plan);
 struct collected { /* what collecting one layer needs */
     struct kvr_sim *sim;
     uint32_t *slot;      /* [n_cache] place among the layer's results */
-    uint32_t *histogram; /* [BINS] of the run that is being collected */
+    uint32_t *histogram; /* [BINS] of the result that is being collected */
+    double *m;           /* rows of all replicates of a cache */
+    size_t capacity;
     struct percentile_work sorted;
 };
 enum kvr_status sim_keep_lists(struct kvr_sim *sim, struct unit *u, uint32_t c,
                                size_t run, uint32_t slot,
                                struct kvr_error *err);
-void sim_add_layer(struct kvr_sim *sim, const struct layer_work *w, size_t run,
-                   uint32_t index, const uint32_t histogram[BINS]);
-
-/* The starts of an interval's blocks, made once for a seed by `make`. */
-const uint32_t *
-sim_starts(const struct kvr_sim *sim, uint64_t seed, uint32_t blocks,
-           uint32_t *(*make)(uint32_t n, uint32_t blocks, uint64_t seed));
+void sim_add_layer(struct kvr_sim *sim, const struct layer_work *w,
+                   size_t result, uint32_t index,
+                   const uint32_t histogram[BINS]);
 
 /* layer.c: one layer from its first tile to its results. */
 enum kvr_status layer_replay(const struct plan *plan, uint32_t index,

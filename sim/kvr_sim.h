@@ -119,8 +119,8 @@ struct kvr_sim_options {
 
 enum { KVR_LAG_BINS = 24 }; /* bin b: 2^b .. 2^(b+1)-1 */
 
-/* Sums over counted rows. Masses in units of attention (1 = one row of one
- * query head). */
+/* Sums over counted rows, of all replicates. Masses in units of attention
+ * (1 = one row of one query head). */
 struct kvr_tally {
     double missed, recorded;               /* miss mass = missed / recorded */
     double prompt_missed, prompt_recorded; /* --prefill stream, rows < P */
@@ -160,12 +160,16 @@ struct kvr_cache_result {
     double *missed, *recorded; /* [n_query_head] */
 };
 
-/* One policy at one budget (and one replicate). */
+/* One policy at one budget. Replicates are pooled: tallies are sums over the
+ * rows of all of them, quantiles are over the same rows. Evictions and steps
+ * are the first replicate's. specs, budgets and policies are borrowed from the
+ * options: they must outlive the result. */
 struct kvr_run_result {
     const struct kvr_policy_spec *spec;
     const struct kvr_policy *policy; /* the variant that ran */
     const struct kvr_budget *budget;
-    uint32_t replicate;
+    uint32_t n_replicate;
+    double *replicate_missed; /* [n_replicate] model.missed of each */
     struct kvr_arg arg[KVR_MAX_PARAM];
     bool clamped;
     enum kvr_observe observe;
@@ -179,7 +183,8 @@ struct kvr_run_result {
     struct kvr_tally *layers; /* [n_layer replayed] */
     struct kvr_percentiles *layer_miss;
     struct kvr_cache_result *caches;   /* [n_cache], by layer, then head */
-    double *row_missed, *row_recorded; /* [T] over all caches, per row */
+    double *row_missed, *row_recorded; /* [T] over all caches and replicates,
+                                          per row */
     const char *oracle_reason;         /* why an oracle is NaN */
     const char *matched_reason;        /* why an oracle_matched is NaN, or not
                                           to be told apart from oracle */
@@ -191,7 +196,7 @@ struct kvr_sim {
     const uint32_t *layer_number; /* [n_layer] in the model */
     bool has_local;               /* window or chunk layers are there */
     size_t n_run;
-    struct kvr_run_result *runs; /* by policy, budget, replicate */
+    struct kvr_run_result *runs; /* by policy, then budget */
     uint64_t peak_bytes;         /* estimate that was held against the limit */
     void *own;                   /* private: evictions and steps */
 };
@@ -223,13 +228,6 @@ const struct kvr_step_row *kvr_sim_steps(const struct kvr_sim *sim, size_t run,
 
 /* a += b, in the order of the calls; peak is the larger. */
 void kvr_tally_add(struct kvr_tally *a, const struct kvr_tally *b);
-
-/* 95 % interval of a run's miss mass over this text: circular blocks of 32
- * rows, the same in all heads (2000 resamples). Or of the difference between
- * two runs of one sim, paired, if `other` is not NULL. Not thread-safe. */
-void kvr_sim_interval(double out[2], const struct kvr_sim *sim,
-                      const struct kvr_run_result *run,
-                      const struct kvr_run_result *other, uint64_t seed);
 
 #ifdef __cplusplus
 }

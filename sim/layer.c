@@ -253,59 +253,91 @@ static void to_mass(struct kvr_tally *t, double unit)
     }
 }
 
-/* Hands one cache of a unit over to its result. */
-static enum kvr_status hand_over(struct unit *u, struct layer_work *w,
-                                 uint32_t c, struct kvr_cache_result *out,
-                                 struct percentile_work *sorted,
-                                 uint32_t histogram[BINS],
-                                 struct kvr_error *err)
+static enum kvr_status name_cache(struct kvr_cache_result *out,
+                                  const struct layer_work *w, uint32_t cache,
+                                  struct kvr_error *err)
 {
-    const uint32_t cache = u->first_cache + c, g = w->group;
-    const size_t n = (size_t)g * u->n_m;
-    const double *m = u->m + (size_t)c * n;
-
-    out->tally = u->tally[c];
-    to_mass(&out->tally, w->unit_mass);
-    out->layer = w->shape->layer;
-    const uint32_t head = w->facts[cache].first_head;
+    const uint32_t g = w->group, head = w->facts[cache].first_head;
     const uint32_t in_model =
         w->shape->head_index != NULL ? w->shape->head_index[head] : head;
+
+    out->layer = w->shape->layer;
     out->kv_head = in_model / (w->plan->per_query_head ? 1 : g);
     out->n_query_head = g;
     out->missed = kvr_calloc(g, sizeof *out->missed);
     out->recorded = kvr_calloc(g, sizeof *out->recorded);
     if (out->missed == NULL || out->recorded == NULL)
         return kvr_no_memory(err, "results", g);
-    for (uint32_t h = 0; h < g; h++) {
-        const struct cost *cost = &u->head_cost[c * g + h];
-        out->missed[h] = cost->missed * w->unit_mass;
-        out->recorded[h] = cost->recorded * w->unit_mass;
-    }
-    histogram_add(histogram, m, n);
-    return percentiles(&out->miss, m, n, sorted, err);
+    return KVR_OK;
 }
 
-static enum kvr_status collect_unit(struct unit *u, struct layer_work *w,
-                                    size_t index, struct collected *to,
-                                    struct kvr_error *err)
+/* Adds one replicate's cache to its result; its rows go behind the n that
+ * to->m holds. */
+static enum kvr_status hand_over(struct unit *u, struct layer_work *w,
+                                 uint32_t c, struct kvr_cache_result *out,
+                                 struct collected *to, size_t *n,
+                                 struct kvr_error *err)
 {
-    struct kvr_run_result *result = &to->sim->runs[u->run - w->plan->runs];
+    const uint32_t g = w->group;
+    const size_t rows = (size_t)g * u->n_m;
+    struct kvr_tally tally = u->tally[c];
+
+    to_mass(&tally, w->unit_mass);
+    kvr_tally_add(&out->tally, &tally);
+    for (uint32_t h = 0; h < g; h++) {
+        const struct cost *cost = &u->head_cost[c * g + h];
+        out->missed[h] += cost->missed * w->unit_mass;
+        out->recorded[h] += cost->recorded * w->unit_mass;
+    }
+    if (!kvr_grow((void **)&to->m, &to->capacity, *n + rows, sizeof *to->m))
+        return kvr_no_memory(err, "results", (*n + rows) * sizeof *to->m);
+    memcpy(to->m + *n, u->m + (size_t)c * rows, rows * sizeof *to->m);
+    *n += rows;
+    return KVR_OK;
+}
+
+/* All replicates of one cache: units [first, end) are those of its result. */
+static enum kvr_status collect_cache(struct layer_work *w, uint32_t first,
+                                     uint32_t end, uint32_t cache,
+                                     uint32_t slot, struct collected *to,
+                                     struct kvr_error *err)
+{
+    const size_t result = w->units[first].run->result;
+    struct kvr_cache_result *out = &to->sim->runs[result].caches[slot];
+    enum kvr_status status = name_cache(out, w, cache, err);
+    size_t n = 0;
+
+    for (uint32_t i = first; i < end && status == KVR_OK; i++) {
+        struct unit *u = &w->units[i];
+        if (cache - u->first_cache >= u->n_cache)
+            continue;
+        const uint32_t c = cache - u->first_cache;
+        status = hand_over(u, w, c, out, to, &n, err);
+        if (status == KVR_OK && u->run->replicate == 0)
+            status = sim_keep_lists(to->sim, u, c, result, slot, err);
+    }
+    if (status != KVR_OK)
+        return status;
+    histogram_add(to->histogram, to->m, n);
+    return percentiles(&out->miss, to->m, n, &to->sorted, err);
+}
+
+static enum kvr_status collect_result(struct layer_work *w, uint32_t first,
+                                      uint32_t end, uint32_t index,
+                                      struct collected *to,
+                                      struct kvr_error *err)
+{
     const uint32_t base = w->plan->first_cache[index];
     enum kvr_status status = KVR_OK;
 
-    unit_count_finish(u);
-    late_finish(u, w);
-    for (uint32_t c = 0; c < u->n_cache && status == KVR_OK; c++) {
-        const uint32_t cache = u->first_cache + c;
-        if (!wanted(w->plan, cache))
-            continue;
-        const uint32_t slot = base + to->slot[cache];
-        status = hand_over(u, w, c, &result->caches[slot], &to->sorted,
-                           to->histogram, err);
-        if (status == KVR_OK)
-            status = sim_keep_lists(
-                to->sim, u, c, (size_t)(u->run - w->plan->runs), slot, err);
-    }
+    memset(to->histogram, 0, BINS * sizeof *to->histogram);
+    for (uint32_t c = 0; c < w->n_cache && status == KVR_OK; c++)
+        if (wanted(w->plan, c))
+            status =
+                collect_cache(w, first, end, c, base + to->slot[c], to, err);
+    if (status == KVR_OK)
+        sim_add_layer(to->sim, w, w->units[first].run->result, index,
+                      to->histogram);
     return status;
 }
 
@@ -320,21 +352,23 @@ static enum kvr_status collect(struct layer_work *w, uint32_t index,
     to.histogram = kvr_calloc(BINS, sizeof *to.histogram);
     if (to.slot == NULL || to.histogram == NULL)
         status = kvr_no_memory(err, "results", w->n_cache);
+    for (uint32_t i = 0; i < w->n_unit; i++) {
+        unit_count_finish(&w->units[i]);
+        late_finish(&w->units[i], w);
+    }
     if (status == KVR_OK)
         status = bounds_finish(w, err);
     for (uint32_t c = 0; status == KVR_OK && c < w->n_cache; c++)
         to.slot[c] = wanted(w->plan, c) ? n++ : 0;
-    for (uint32_t i = 0; i < w->n_unit && status == KVR_OK;) {
-        const struct run *run = w->units[i].run;
-        memset(to.histogram, 0, BINS * sizeof *to.histogram);
-        for (; i < w->n_unit && w->units[i].run == run && status == KVR_OK; i++)
-            status = collect_unit(&w->units[i], w, index, &to, err);
-        if (status == KVR_OK)
-            sim_add_layer(sim, w, (size_t)(run - w->plan->runs), index,
-                          to.histogram);
+    for (uint32_t i = 0, end; i < w->n_unit && status == KVR_OK; i = end) {
+        for (end = i; end < w->n_unit &&
+                      w->units[end].run->result == w->units[i].run->result;)
+            end++;
+        status = collect_result(w, i, end, index, &to, err);
     }
     free(to.slot);
     free(to.histogram);
+    free(to.m);
     free(to.sorted.sorted);
     return status;
 }

@@ -145,6 +145,7 @@ static enum kvr_status make_runs(struct plan *plan, struct kvr_error *err)
         kvr_calloc(o->n_spec * o->n_budget * seeds, sizeof *plan->runs);
     if (plan->runs == NULL)
         return kvr_no_memory(err, "runs", o->n_spec * o->n_budget);
+    plan->n_result = o->n_spec * o->n_budget;
     for (size_t s = 0; s < o->n_spec; s++)
         for (size_t b = 0; b < o->n_budget; b++) {
             const bool chance =
@@ -155,6 +156,7 @@ static enum kvr_status make_runs(struct plan *plan, struct kvr_error *err)
                 *run = (struct run){.spec = &o->specs[s],
                                     .budget = &o->budgets[b],
                                     .budget_index = b,
+                                    .result = s * o->n_budget + b,
                                     .replicate = r};
                 const enum kvr_status status = fill_run(run, plan, err);
                 if (status != KVR_OK)
@@ -270,17 +272,6 @@ static enum kvr_status set_units(struct plan *plan, struct kvr_error *err)
     return KVR_OK;
 }
 
-static uint32_t largest_layer(const struct plan *plan)
-{
-    uint32_t n = 0;
-
-    for (uint32_t l = 0; l < plan->n_layer; l++) {
-        const uint32_t h = plan->rows->layers[plan->layer[l]].n_head;
-        n = h > n ? h : n;
-    }
-    return n;
-}
-
 static enum kvr_status sort_budgets(struct plan *plan, struct kvr_error *err)
 {
     const struct kvr_sim_options *o = plan->options;
@@ -299,38 +290,46 @@ static enum kvr_status sort_budgets(struct plan *plan, struct kvr_error *err)
     return KVR_OK;
 }
 
+/* What a worker takes for one layer. */
+static uint64_t layer_bytes(const struct plan *plan,
+                            const struct kvr_layer_shape *s)
+{
+    const uint32_t caches = plan->per_query_head ? s->n_head : s->n_kv_head;
+    const uint32_t group = s->n_head / caches;
+    uint64_t sum = (uint64_t)s->n_head * (TILE * plan->stride + ASIDE) *
+                   sizeof(kvr_real) *
+                   (plan->options->loss == KVR_LOSS_VALUE ? 2 : 1);
+
+    sum += (uint64_t)caches * facts_bytes(plan, group);
+    if (plan->looks_ahead)
+        sum += future_bytes(plan, caches);
+    sum += bounds_bytes(plan, caches);
+    for (size_t i = 0; i < plan->n_run; i++)
+        sum += caches * (uint64_t)unit_bytes(plan, &plan->runs[i], group) +
+               plan->T * sizeof(struct cost);
+    return sum;
+}
+
 uint64_t plan_bytes(const struct plan *plan)
 {
-    const uint32_t heads = largest_layer(plan);
-    const uint64_t workers =
-        kvr_parallel_workers(plan->n_layer, plan->options->threads);
-    uint64_t each = (uint64_t)heads * (TILE * plan->stride + ASIDE) *
-                    sizeof(kvr_real) *
-                    (plan->options->loss == KVR_LOSS_VALUE ? 2 : 1);
-    uint64_t results = 0;
-    uint32_t caches = 1;
+    const struct kvr_sim_options *o = plan->options;
+    const uint64_t workers = kvr_parallel_workers(plan->n_layer, o->threads);
+    const uint64_t caches = plan->first_cache[plan->n_layer];
+    const uint64_t rows = plan->score_last - plan->score_first + 1;
+    uint64_t each = 0, of_cache = sizeof(struct kvr_cache_result);
 
     for (uint32_t l = 0; l < plan->n_layer; l++) {
-        const struct kvr_layer_shape *s = &plan->rows->layers[plan->layer[l]];
-        const uint32_t n = plan->per_query_head ? s->n_head : s->n_kv_head;
-        caches = n > caches ? n : caches;
+        const uint64_t here =
+            layer_bytes(plan, &plan->rows->layers[plan->layer[l]]);
+        each = here > each ? here : each;
     }
-    each += (uint64_t)caches * facts_bytes(plan, heads / caches);
-    if (plan->looks_ahead)
-        each += future_bytes(plan, caches);
-    each += bounds_bytes(plan, caches);
-    for (size_t i = 0; i < plan->n_run; i++)
-        each += caches *
-                    (uint64_t)unit_bytes(plan, &plan->runs[i], heads / caches) +
-                plan->T * sizeof(struct cost);
-    results =
-        plan->n_run *
-        (plan->first_cache[plan->n_layer] * sizeof(struct kvr_cache_result) +
-         2 * BINS * sizeof(uint32_t) + 2 * plan->T * sizeof(double));
-    if (plan->options->schedules)
-        results += (uint64_t)plan->n_run * plan->first_cache[plan->n_layer] *
-                   plan->T * sizeof(struct kvr_eviction);
-    return workers * each + results;
+    if (o->schedules)
+        of_cache += plan->T * sizeof(struct kvr_eviction);
+    if (o->steps)
+        of_cache += rows * sizeof(struct kvr_step_row);
+    return workers * each +
+           plan->n_result * (caches * of_cache + 2 * BINS * sizeof(uint32_t) +
+                             2 * plan->T * sizeof(double));
 }
 
 static enum kvr_status check_memory(const struct plan *plan,

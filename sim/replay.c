@@ -22,12 +22,11 @@ struct list {
  * to one place is whole numbers, so the order does not show. */
 struct own {
     pthread_mutex_t lock;
-    struct list *lists;   /* [n_run][n_cache] */
-    uint32_t *histograms; /* [n_run][2][BINS]: all layers, global ones */
+    struct list *lists;   /* [n_result][n_cache] */
+    uint32_t *histograms; /* [n_result][2][BINS]: all layers, global ones */
+    double *missed;       /* [n_run][n_layer] of each replicate */
     uint32_t *numbers;    /* [n_layer] */
-    uint32_t *failed;     /* [n_run] layer whose error is kept: the first */
-    uint32_t *starts;     /* of intervals' blocks; NULL: not asked yet */
-    uint64_t starts_seed;
+    uint32_t *failed;     /* [n_result] layer whose error is kept: the first */
     uint32_t done;
     const struct plan *plan;
 };
@@ -79,21 +78,6 @@ const struct kvr_step_row *kvr_sim_steps(const struct kvr_sim *sim, size_t run,
     return l->steps;
 }
 
-const uint32_t *
-sim_starts(const struct kvr_sim *sim, uint64_t seed, uint32_t blocks,
-           uint32_t *(*make)(uint32_t n, uint32_t blocks, uint64_t seed))
-{
-    struct own *own = own_of(sim);
-
-    if (own->starts == NULL || own->starts_seed != seed) {
-        free(own->starts);
-        own->starts =
-            make(sim->score_last - sim->score_first + 1, blocks, seed);
-        own->starts_seed = seed;
-    }
-    return own->starts;
-}
-
 static bool is_global(const struct kvr_layer_shape *shape)
 {
     return shape->mask == KVR_MASK_CAUSAL;
@@ -107,14 +91,31 @@ static double on_grid(const struct layer_work *w, double units)
     return grid > 0 ? rint(mass / grid) * grid : mass;
 }
 
-/* Sums a run's units over this layer into what spans layers. */
+/* Rows of the layer, of all replicates of a result. */
+static void add_rows(struct kvr_sim *sim, const struct layer_work *w,
+                     size_t result)
+{
+    struct kvr_run_result *out = &sim->runs[result];
+
+    for (size_t run = 0; run < w->plan->n_run; run++) {
+        const struct cost *cost = w->row_cost + run * w->plan->T;
+        if (w->plan->runs[run].result != result)
+            continue;
+        for (uint32_t t = 0; t < sim->n_token; t++) {
+            out->row_missed[t] += on_grid(w, cost[t].missed);
+            out->row_recorded[t] += on_grid(w, cost[t].recorded);
+        }
+    }
+}
+
+/* Sums a result's units over this layer into what spans layers. */
 static void add_spanning(struct kvr_sim *sim, const struct layer_work *w,
-                         size_t run, const uint32_t histogram[BINS])
+                         size_t result, uint32_t index,
+                         const uint32_t histogram[BINS])
 {
     struct own *own = own_of(sim);
-    struct kvr_run_result *result = &sim->runs[run];
-    uint32_t *all = own->histograms + run * 2 * BINS;
-    const struct cost *cost = w->row_cost + run * w->plan->T;
+    struct kvr_run_result *out = &sim->runs[result];
+    uint32_t *all = own->histograms + result * 2 * BINS;
 
     pthread_mutex_lock(&own->lock);
     for (uint32_t i = 0; i < BINS; i++) {
@@ -122,40 +123,44 @@ static void add_spanning(struct kvr_sim *sim, const struct layer_work *w,
         if (is_global(w->shape))
             all[BINS + i] += histogram[i];
     }
-    for (uint32_t t = 0; t < sim->n_token; t++) {
-        result->row_missed[t] += on_grid(w, cost[t].missed);
-        result->row_recorded[t] += on_grid(w, cost[t].recorded);
-    }
+    add_rows(sim, w, result);
     for (uint32_t i = 0; i < w->n_unit; i++) {
         const struct unit *u = &w->units[i];
-        if ((size_t)(u->run - w->plan->runs) != run)
+        const size_t run = (size_t)(u->run - w->plan->runs);
+        if (u->run->result != result)
             continue;
+        for (uint32_t c = 0; c < u->n_cache; c++)
+            if (w->plan->options->heads == NULL ||
+                w->plan->options->heads[u->first_cache + c])
+                own->missed[run * sim->n_layer + index] +=
+                    u->tally[c].missed * w->unit_mass;
         if (u->status != KVR_OK &&
-            (result->status == KVR_OK || w->layer < own->failed[run])) {
-            own->failed[run] = w->layer;
-            result->status = u->status;
-            snprintf(result->error, sizeof result->error, "%s", u->error);
+            (out->status == KVR_OK || w->layer < own->failed[result])) {
+            own->failed[result] = w->layer;
+            out->status = u->status;
+            snprintf(out->error, sizeof out->error, "%s", u->error);
         }
     }
     pthread_mutex_unlock(&own->lock);
 }
 
-void sim_add_layer(struct kvr_sim *sim, const struct layer_work *w, size_t run,
-                   uint32_t index, const uint32_t histogram[BINS])
+void sim_add_layer(struct kvr_sim *sim, const struct layer_work *w,
+                   size_t result, uint32_t index,
+                   const uint32_t histogram[BINS])
 {
-    struct kvr_run_result *result = &sim->runs[run];
+    struct kvr_run_result *out = &sim->runs[result];
     const uint32_t *first = w->plan->first_cache;
-    struct kvr_tally *layer = &result->layers[index];
+    struct kvr_tally *layer = &out->layers[index];
     double most = 0;
 
     for (uint32_t c = first[index]; c < first[index + 1]; c++) {
-        kvr_tally_add(layer, &result->caches[c].tally);
-        if (result->caches[c].miss.max > most)
-            most = result->caches[c].miss.max;
+        kvr_tally_add(layer, &out->caches[c].tally);
+        if (out->caches[c].miss.max > most)
+            most = out->caches[c].miss.max;
     }
     if (layer->rows > 0)
-        percentiles_of_histogram(&result->layer_miss[index], histogram, most);
-    add_spanning(sim, w, run, histogram);
+        percentiles_of_histogram(&out->layer_miss[index], histogram, most);
+    add_spanning(sim, w, result, index, histogram);
 }
 
 static enum kvr_status replay_item(uint32_t item, uint32_t worker, void *ud,
@@ -174,6 +179,19 @@ static enum kvr_status replay_item(uint32_t item, uint32_t worker, void *ud,
         pthread_mutex_unlock(&own->lock);
     }
     return status;
+}
+
+/* What each replicate missed, in the order of layers. */
+static void sum_replicates(struct kvr_sim *sim, const struct plan *plan)
+{
+    const struct own *own = own_of(sim);
+
+    for (size_t i = 0; i < plan->n_run; i++) {
+        const struct run *run = &plan->runs[i];
+        double *to = &sim->runs[run->result].replicate_missed[run->replicate];
+        for (uint32_t l = 0; l < sim->n_layer; l++)
+            *to += own->missed[i * sim->n_layer + l];
+    }
 }
 
 /* All layers, and the global-attention ones, in the order of layers. */
@@ -232,12 +250,16 @@ static enum kvr_status make_run(struct kvr_run_result *r,
                                 const struct plan *plan, size_t i,
                                 uint32_t n_cache, struct kvr_error *err)
 {
-    const struct run *run = &plan->runs[i];
+    const struct run *run = plan->runs;
 
+    for (size_t k = 0; k < plan->n_run; k++)
+        if (plan->runs[k].result == i) {
+            run = r->n_replicate == 0 ? &plan->runs[k] : run;
+            r->n_replicate++;
+        }
     r->spec = run->spec;
     r->policy = run->policy;
     r->budget = run->budget;
-    r->replicate = run->replicate;
     memcpy(r->arg, run->arg, sizeof r->arg);
     r->clamped = run->clamped;
     r->observe = run->observe;
@@ -247,13 +269,14 @@ static enum kvr_status make_run(struct kvr_run_result *r,
         kvr_protect_tokens(&plan->options->protect_first, run->budget->tokens);
     r->protect_last =
         kvr_protect_tokens(&plan->options->protect_last, run->budget->tokens);
+    r->replicate_missed = kvr_calloc(r->n_replicate, sizeof(double));
     r->layers = kvr_calloc(plan->n_layer, sizeof *r->layers);
     r->layer_miss = kvr_calloc(plan->n_layer, sizeof *r->layer_miss);
     r->caches = kvr_calloc(n_cache, sizeof *r->caches);
     r->row_missed = kvr_calloc(plan->T, sizeof *r->row_missed);
     r->row_recorded = kvr_calloc(plan->T, sizeof *r->row_recorded);
-    if (!r->layers || !r->layer_miss || !r->caches || !r->row_missed ||
-        !r->row_recorded)
+    if (!r->replicate_missed || !r->layers || !r->layer_miss || !r->caches ||
+        !r->row_missed || !r->row_recorded)
         return kvr_no_memory(err, "results", n_cache * sizeof *r->caches);
     return KVR_OK;
 }
@@ -281,14 +304,16 @@ static enum kvr_status make_sim(struct kvr_sim **out, const struct plan *plan,
     sim->score_last = plan->score_last;
     sim->n_layer = plan->n_layer;
     sim->n_cache = n_cache;
-    own->lists = kvr_calloc(plan->n_run * n_cache, sizeof *own->lists);
-    own->histograms = kvr_calloc(plan->n_run * 2 * BINS, sizeof(uint32_t));
+    const size_t n = plan->n_result;
+    own->lists = kvr_calloc(n * n_cache, sizeof *own->lists);
+    own->histograms = kvr_calloc(n * 2 * BINS, sizeof(uint32_t));
+    own->missed = kvr_calloc(plan->n_run * plan->n_layer, sizeof(double));
     own->numbers = kvr_calloc(plan->n_layer, sizeof(uint32_t));
-    own->failed = kvr_calloc(plan->n_run, sizeof(uint32_t));
-    sim->runs = kvr_calloc(plan->n_run, sizeof *sim->runs);
-    if (!own->lists || !own->histograms || !own->numbers || !own->failed ||
-        !sim->runs)
-        return kvr_no_memory(err, "results", plan->n_run * n_cache);
+    own->failed = kvr_calloc(n, sizeof(uint32_t));
+    sim->runs = kvr_calloc(n, sizeof *sim->runs);
+    if (!own->lists || !own->histograms || !own->missed || !own->numbers ||
+        !own->failed || !sim->runs)
+        return kvr_no_memory(err, "results", n * n_cache);
     for (uint32_t l = 0; l < plan->n_layer; l++) {
         const struct kvr_layer_shape *shape =
             &plan->rows->layers[plan->layer[l]];
@@ -296,7 +321,7 @@ static enum kvr_status make_sim(struct kvr_sim **out, const struct plan *plan,
         sim->has_local = sim->has_local || !is_global(shape);
     }
     sim->layer_number = own->numbers;
-    for (; status == KVR_OK && sim->n_run < plan->n_run; sim->n_run++)
+    for (; status == KVR_OK && sim->n_run < n; sim->n_run++)
         status =
             make_run(&sim->runs[sim->n_run], plan, sim->n_run, n_cache, err);
     return status;
@@ -313,6 +338,7 @@ void kvr_sim_free(struct kvr_sim *sim)
             free(r->caches[c].missed);
             free(r->caches[c].recorded);
         }
+        free(r->replicate_missed);
         free(r->layers);
         free(r->layer_miss);
         free(r->caches);
@@ -327,7 +353,7 @@ void kvr_sim_free(struct kvr_sim *sim)
     free(own->lists);
     free(own->histograms);
     free(own->numbers);
-    free(own->starts);
+    free(own->missed);
     free(own->failed);
     pthread_mutex_destroy(&own->lock);
     free(own);
@@ -352,6 +378,7 @@ enum kvr_status kvr_sim_run(struct kvr_sim **out, const struct kvr_rows *rows,
     }
     if (status == KVR_OK) {
         sum_layers(sim, &plan);
+        sum_replicates(sim, &plan);
         explain(sim, &plan);
         own_of(sim)->plan = NULL;
         *out = sim;

@@ -272,16 +272,24 @@ void cli_progress(const struct cli_common *common, const char *what,
     fflush(stderr);
 }
 
+void cli_name_trace(json_t *item, int index, const struct kvr_trace *trace)
+{
+    if (index < 0)
+        return;
+    cli_set(item, "trace", json_integer(index));
+    cli_set(item, "trace_path", cli_text(kvr_trace_path(trace)));
+}
+
 json_t *cli_trace_json(const struct kvr_trace *trace)
 {
     const struct kvr_trace_shape *shape = kvr_trace_shape(trace);
     const struct kvr_trace_facts *facts = kvr_trace_facts(trace);
 
-    return json_pack("{s:s, s:s, s:s?, s:I, s:I, s:I, s:I, s:I}", "path",
-                     kvr_trace_path(trace), "hash", facts->hash, "model",
-                     shape->model_name, "n_layer", (json_int_t)shape->n_layer,
-                     "n_head", (json_int_t)shape->n_head, "n_kv_head",
-                     (json_int_t)shape->n_kv_head, "n_token",
-                     (json_int_t)shape->n_token, "prompt_len",
-                     (json_int_t)shape->prompt_len);
+    return json_pack(
+        "{s:o, s:s, s:o, s:I, s:I, s:I, s:I, s:I}", "path",
+        cli_text(kvr_trace_path(trace)), "hash", facts->hash, "model",
+        cli_text(shape->model_name), "n_layer", (json_int_t)shape->n_layer,
+        "n_head", (json_int_t)shape->n_head, "n_kv_head",
+        (json_int_t)shape->n_kv_head, "n_token", (json_int_t)shape->n_token,
+        "prompt_len", (json_int_t)shape->prompt_len);
 }

@@ -82,6 +82,7 @@ struct cli_column {
     const char *title; /* in the table; NULL: only in the CSV */
     int digits;        /* after the point, for reals in the table */
     bool percent;      /* the table shows 100 times the value */
+    bool optional;     /* in the table only where some item has it */
 };
 
 /* {schema, version, command, trace|traces, settings, results}. `settings`
@@ -109,14 +110,32 @@ void cli_report_free(struct cli_report *report);
 enum kvr_status cli_format_of(enum cli_format *format, const char *path,
                               struct kvr_error *err) KVR_MUST_CHECK;
 
+/* ---- json.c: what reports are built with ----
+ *
+ * Values are taken over. What fails (no memory) is remembered: cli_report then
+ * prints nothing and fails, as a result with a field left out is a wrong one.
+ * NULL as a value counts as a failure that happened when it was made. */
+void cli_set(json_t *object, const char *key, json_t *value);
+void cli_add(json_t *list, json_t *value);
+/* to[key] = from[key], where it is there. */
+void cli_copy(json_t *to, const json_t *from, const char *key);
+bool cli_json_failed(void);
+
 /* A number, or null when it is not finite (JSON has no NaN). */
 json_t *cli_real(double value);
+/* A string; bytes that are no UTF-8 become U+FFFD. NULL: null. */
+json_t *cli_text(const char *text);
+json_t *cli_text_of(const char *text, size_t n);
 /* Sets object[key] = null and object[key + "_reason"] = reason. */
 void cli_null(json_t *object, const char *key, const char *reason);
+/* Which of several traces an item is about: `trace`, its index in `traces`, and
+ * `trace_path`. index negative: there is one. */
+void cli_name_trace(json_t *item, int index, const struct kvr_trace *trace);
 /* {path, hash, model, n_layer, n_head, n_kv_head, n_token, prompt_len}. */
 json_t *cli_trace_json(const struct kvr_trace *trace);
 
-/* The program's command line, for provenance. */
+/* The program's command line, for provenance, quoted for a shell where it must
+ * be. */
 const char *cli_command_line(void);
 
 /* Follows a path of names with dots; NULL where something is missing. */

@@ -299,17 +299,16 @@ static json_t *settings_json(const struct options *o,
                              const struct kvr_capture_plan *plan)
 {
     return json_pack(
-        "{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:f, s:f, s:I, s:i, "
-        "s:s?, "
-        "s:s?, s:s, s:s}",
-        "model", o->model, "name", plan->model_name, "architecture",
-        plan->architecture, "quantisation", plan->quantisation, "backend",
-        plan->backend, "backend_why", plan->backend_why, "compute",
-        plan->compute, "bos", plan->bos, "dtype",
+        "{s:o, s:o, s:o, s:s, s:s, s:s, s:s, s:s, s:s, s:f, s:f, s:I, s:i, "
+        "s:o, s:s?, s:s, s:s}",
+        "model", cli_text(o->model), "name", cli_text(plan->model_name),
+        "architecture", cli_text(plan->architecture), "quantisation",
+        plan->quantisation, "backend", plan->backend, "backend_why",
+        plan->backend_why, "compute", plan->compute, "bos", plan->bos, "dtype",
         o->dtype == KVR_F32 ? "f32" : "f16", "temperature", o->temperature,
         "top_p", o->top_p_given ? o->top_p : 1.0, "seed",
         (json_int_t)o->common.seed, "round_bits", (int)o->round_bits,
-        "tokenizer", o->tokenizer, "chat", plan->chat, "store",
+        "tokenizer", cli_text(o->tokenizer), "chat", plan->chat, "store",
         store_names[o->store], "with", o->with != NULL ? o->with : "norms");
 }
 
@@ -324,8 +323,7 @@ static void set_text(json_t *object, const char *key, const uint8_t *text,
     else if (!kvr_utf8_valid(text, size, &bad))
         cli_null(object, key, "not UTF-8");
     else
-        json_object_set_new(object, key,
-                            json_stringn((const char *)text, size));
+        cli_set(object, key, cli_text_of((const char *)text, size));
 }
 
 static json_t *tokens_json(struct kvr_capture *capture)
@@ -345,7 +343,7 @@ static json_t *tokens_json(struct kvr_capture *capture)
             json_pack("{s:I, s:I, s:s}", "index", (json_int_t)i, "id",
                       (json_int_t)t.id, "class", classes[t.class_of]);
         set_text(item, "text", t.text, t.text_size);
-        json_array_append_new(list, item);
+        cli_add(list, item);
     }
     return list;
 }
@@ -410,25 +408,24 @@ static json_t *plan_json(const struct kvr_capture_plan *plan)
                              (json_int_t)plan->disk_bytes);
 
     if (plan->logits_bytes > 0)
-        json_object_set_new(item, "logits_bytes",
-                            json_integer((json_int_t)plan->logits_bytes));
+        cli_set(item, "logits_bytes",
+                json_integer((json_int_t)plan->logits_bytes));
     if (plan->device_bytes == 0)
         cli_null(item, "device_bytes", "the back end has no memory of its own");
     else
-        json_object_set_new(item, "device_bytes",
-                            json_integer((json_int_t)plan->device_bytes));
+        cli_set(item, "device_bytes",
+                json_integer((json_int_t)plan->device_bytes));
     if (plan->disk_free == UINT64_MAX)
         cli_null(item, "disk_free", "not known");
     else
-        json_object_set_new(item, "disk_free",
-                            json_integer((json_int_t)plan->disk_free));
+        cli_set(item, "disk_free", json_integer((json_int_t)plan->disk_free));
     return item;
 }
 
 static void set_rate(json_t *item, const char *key, uint32_t n, double seconds)
 {
     if (n > 0 && seconds > 0)
-        json_object_set_new(item, key, cli_real(n / seconds));
+        cli_set(item, key, cli_real(n / seconds));
     else
         cli_null(item, key, "no tokens");
 }
@@ -462,13 +459,13 @@ static json_t *done_json(const struct options *o, struct kvr_capture *capture,
                          const struct kvr_capture_result *result)
 {
     const struct kvr_capture_plan *plan = kvr_capture_plan(capture);
-    json_t *item =
-        json_pack("{s:s, s:I, s:I, s:I, s:b, s:I, s:I}", "output",
-                  o->common.output, "n_token", (json_int_t)result->n_token,
-                  "prompt_len", (json_int_t)plan->prompt_len, "generated",
-                  (json_int_t)result->n_generated, "ended", (int)result->ended,
-                  "layers", (json_int_t)plan->stored_layers, "heads",
-                  (json_int_t)plan->stored_heads);
+    json_t *item = json_pack(
+        "{s:o, s:I, s:I, s:I, s:b, s:I, s:I}", "output",
+        cli_text(o->common.output), "n_token", (json_int_t)result->n_token,
+        "prompt_len", (json_int_t)plan->prompt_len, "generated",
+        (json_int_t)result->n_generated, "ended", (int)result->ended, "layers",
+        (json_int_t)plan->stored_layers, "heads",
+        (json_int_t)plan->stored_heads);
 
     set_rate(item, "given_per_second", plan->n_given, result->prompt_seconds);
     set_rate(item, "generated_per_second", result->n_generated,
@@ -494,8 +491,8 @@ static enum kvr_status print_report(const struct options *o,
 
     common.output = NULL; /* -o names the trace */
     if (o->show_tokens)
-        json_object_set_new(item, "tokens", tokens_json(capture));
-    json_array_append_new(report.results, item);
+        cli_set(item, "tokens", tokens_json(capture));
+    cli_add(report.results, item);
     const enum kvr_status status = cli_report(&common, &report, err);
     cli_report_free(&report);
     free_lines(lines);

@@ -33,10 +33,10 @@ static json_t *needs_json(const struct kvr_policy *p)
     json_t *list = json_array();
 
     if (p->observe != KVR_OBSERVE_NONE)
-        json_array_append_new(list, json_string("rows"));
+        cli_add(list, cli_text("rows"));
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
         if ((p->needs & words[i].need) != 0)
-            json_array_append_new(list, json_string(words[i].word));
+            cli_add(list, cli_text(words[i].word));
     return list;
 }
 
@@ -46,10 +46,9 @@ static json_t *params_json(const struct kvr_policy *p)
 
     for (const struct kvr_param *q = p->params; q != NULL && q->name != NULL;
          q++)
-        json_array_append_new(list, json_pack("{s:s, s:s, s:s?, s:s}", "name",
-                                              q->name, "default", q->fallback,
-                                              "choices", q->choices, "help",
-                                              q->help));
+        cli_add(list,
+                json_pack("{s:s, s:s, s:s?, s:s}", "name", q->name, "default",
+                          q->fallback, "choices", q->choices, "help", q->help));
     return list;
 }
 
@@ -60,15 +59,14 @@ static json_t *policy_json(const struct kvr_policy *p)
         p->summary, "cite", p->cite, "budget", p->budget_note, "class",
         kvr_class_name(p->class_of), "observe", kvr_observe_name(p->observe));
 
-    json_object_set_new(item, "group",
-                        json_string(p->observe == KVR_OBSERVE_NONE
-                                        ? "none"
-                                        : kvr_group_name(p->group)));
-    json_object_set_new(
-        item, "scope",
-        json_string(p->scope == KVR_SCOPE_LAYER ? "layer" : "cache"));
-    json_object_set_new(item, "needs", needs_json(p));
-    json_object_set_new(item, "params", params_json(p));
+    cli_set(item, "group",
+            cli_text(p->observe == KVR_OBSERVE_NONE
+                         ? "none"
+                         : kvr_group_name(p->group)));
+    cli_set(item, "scope",
+            cli_text(p->scope == KVR_SCOPE_LAYER ? "layer" : "cache"));
+    cli_set(item, "needs", needs_json(p));
+    cli_set(item, "params", params_json(p));
     return item;
 }
 
@@ -130,8 +128,7 @@ static enum kvr_status list_all(const struct options *o,
                                 .columns = columns};
 
     for (size_t i = 0; i < kvr_registry_size(registry); i++)
-        json_array_append_new(report.results,
-                              policy_json(kvr_registry_at(registry, i)));
+        cli_add(report.results, policy_json(kvr_registry_at(registry, i)));
     const enum kvr_status status = cli_report(&o->common, &report, err);
     cli_report_free(&report);
     return status;
@@ -161,7 +158,7 @@ static enum kvr_status show(const struct options *o,
                                 .settings = json_object(),
                                 .results = json_array(),
                                 .columns = columns};
-    json_array_append_new(report.results, policy_json(p));
+    cli_add(report.results, policy_json(p));
     const enum kvr_status status = cli_report(&o->common, &report, err);
     cli_report_free(&report);
     return status;

@@ -100,6 +100,7 @@ static const struct kvr_option own_options[] = {
 
 static const struct cli_column columns[] = {
     {.path = "trace"},
+    {.path = "trace_path", .title = "trace", .optional = true},
     {.path = "layer", .title = "layer"},
     {.path = "head", .title = "head"},
     {.path = "n"},
@@ -155,14 +156,14 @@ static enum kvr_status fit_values(struct kvr_powerlaw *fit,
 
 static void set_count(json_t *item, const char *key, uint64_t value)
 {
-    json_object_set_new(item, key, json_integer((json_int_t)value));
+    cli_set(item, key, json_integer((json_int_t)value));
 }
 
 /* What every fit lacks in this command. */
 static void set_not_computed(json_t *item)
 {
     cli_null(item, "p", "not computed: this version has no bootstrap");
-    json_object_set_new(item, "p_error", json_null());
+    cli_set(item, "p_error", json_null());
     cli_null(item, "alternatives", "not computed");
 }
 
@@ -171,22 +172,20 @@ static void set_fit(json_t *item, const struct kvr_powerlaw *fit, int ks)
     set_count(item, "n", fit->n + fit->n_dropped);
     set_count(item, "zeros_dropped", fit->n_dropped);
     set_count(item, "n_used", fit->n);
-    json_object_set_new(item, "kind",
-                        json_string(kind_names[fit->discrete ? 2 : 1]));
-    json_object_set_new(item, "alpha", cli_real(fit->alpha));
-    json_object_set_new(item, "sigma", cli_real(fit->sigma));
-    json_object_set_new(item, "xmin", cli_real(fit->xmin));
+    cli_set(item, "kind", cli_text(kind_names[fit->discrete ? 2 : 1]));
+    cli_set(item, "alpha", cli_real(fit->alpha));
+    cli_set(item, "sigma", cli_real(fit->sigma));
+    cli_set(item, "xmin", cli_real(fit->xmin));
     set_count(item, "n_tail", fit->n_tail);
-    json_object_set_new(item, "tail_fraction",
-                        cli_real((double)fit->n_tail / (double)fit->n));
-    json_object_set_new(item, "ks", cli_real(fit->ks));
-    json_object_set_new(item, "ks_convention", json_string(ks_names[ks]));
-    json_object_set_new(item, "loglik", cli_real(fit->loglik));
+    cli_set(item, "tail_fraction",
+            cli_real((double)fit->n_tail / (double)fit->n));
+    cli_set(item, "ks", cli_real(fit->ks));
+    cli_set(item, "ks_convention", cli_text(ks_names[ks]));
+    cli_set(item, "loglik", cli_real(fit->loglik));
     cli_set_real(item, "cv2", fit->cv2, "for continuous data only");
-    json_object_set_new(
-        item, "estimator",
-        json_string(fit->discrete ? "maximum likelihood, zeta law on integers"
-                                  : "maximum likelihood, continuous"));
+    cli_set(item, "estimator",
+            cli_text(fit->discrete ? "maximum likelihood, zeta law on integers"
+                                   : "maximum likelihood, continuous"));
     set_not_computed(item);
 }
 
@@ -200,12 +199,12 @@ static void set_no_fit(json_t *item, size_t n, size_t zeros, const char *reason,
     set_count(item, "n", n);
     set_count(item, "zeros_dropped", zeros);
     set_count(item, "n_used", n - zeros);
-    json_object_set_new(item, "kind", json_null());
+    cli_set(item, "kind", json_null());
     for (size_t i = 0; i < sizeof nulls / sizeof nulls[0]; i++)
-        json_object_set_new(item, nulls[i], json_null());
-    json_object_set_new(item, "estimator", json_null());
-    json_object_set_new(item, "ks_convention", json_string(ks_names[ks]));
-    json_object_set_new(item, "not_fitted", json_string(reason));
+        cli_set(item, nulls[i], json_null());
+    cli_set(item, "estimator", json_null());
+    cli_set(item, "ks_convention", cli_text(ks_names[ks]));
+    cli_set(item, "not_fitted", cli_text(reason));
     set_not_computed(item);
 }
 
@@ -278,7 +277,7 @@ static enum kvr_status fit_file(json_t *results, const struct options *options,
     cli_null(item, "layer", "values of a file");
     cli_null(item, "head", "values of a file");
     set_fit(item, &fit, options->ks);
-    json_array_append_new(results, item);
+    cli_add(results, item);
     if (fit.n_tail < FEW_POINTS)
         kvr_log(KVR_LOG_WARNING,
                 "%s: %" PRIu64 " values in the tail; below %d the exponent "
@@ -360,13 +359,10 @@ static void add_items(const struct run *run, const struct cli_heads *heads,
 
     for (uint32_t i = 0; i < heads->n; i++) {
         json_t *item = json_object();
-        if (run->many)
-            json_object_set_new(item, "trace",
-                                json_integer(heads->trace_index));
-        json_object_set_new(item, "layer",
-                            json_integer(cli_layer_number(heads, i)));
-        json_object_set_new(item, "head",
-                            json_integer(cli_head_number(heads, i)));
+        cli_name_trace(item, run->many ? (int)heads->trace_index : -1,
+                       heads->trace);
+        cli_set(item, "layer", json_integer(cli_layer_number(heads, i)));
+        cli_set(item, "head", json_integer(cli_head_number(heads, i)));
         if (fits[i].not_fitted != NULL)
             set_no_fit(item, fits[i].n, fits[i].zeros, fits[i].not_fitted,
                        run->options->ks);
@@ -374,7 +370,7 @@ static void add_items(const struct run *run, const struct cli_heads *heads,
             set_fit(item, &fits[i].fit, run->options->ks);
         none += fits[i].not_fitted != NULL;
         few += fits[i].not_fitted == NULL && fits[i].fit.n_tail < FEW_POINTS;
-        json_array_append_new(run->results, item);
+        cli_add(run->results, item);
     }
     if (few > 0)
         kvr_log(KVR_LOG_WARNING,
@@ -417,13 +413,13 @@ static json_t *settings_of(const struct options *options)
                             (json_int_t)options->min_points);
 
     if (options->xmin > 0)
-        json_object_set_new(out, "xmin", cli_real(options->xmin));
+        cli_set(out, "xmin", cli_real(options->xmin));
     if (options->values != NULL) {
-        json_object_set_new(out, "values", json_string(options->values));
+        cli_set(out, "values", cli_text(options->values));
         return out;
     }
-    json_object_set_new(out, "rows", json_string(rows_names[options->rows]));
-    json_object_set_new(out, "per_row", json_boolean(options->per_row));
+    cli_set(out, "rows", cli_text(rows_names[options->rows]));
+    cli_set(out, "per_row", json_boolean(options->per_row));
     set_count(out, "skip_first", options->skip_first);
     if (options->prompt_len != 0)
         set_count(out, "prompt_len", options->prompt_len);

@@ -17,17 +17,14 @@ static void note_protection(const struct replay_options *o)
                 "--protect-last)");
 }
 
-/* Replicates of a policy at a budget are one item. */
 static void add_items(struct cli_report *report, const struct kvr_sim *sim,
-                      const struct replay_options *o, int trace)
+                      const struct kvr_trace *trace, int index)
 {
-    for (size_t i = 0, n; i < sim->n_run; i += n) {
-        n = replay_replicates(sim, i);
-        json_t *item = replay_item(sim, i, n, o);
-        if (trace >= 0)
-            json_object_set_new(item, "trace", json_integer(trace));
-        replay_csv_rows(report->csv_rows, sim, i, n, item);
-        json_array_append_new(report->results, item);
+    for (size_t i = 0; i < sim->n_run; i++) {
+        json_t *item = replay_item(sim, i);
+        cli_name_trace(item, index, trace);
+        replay_csv_rows(report->csv_rows, sim, i, item);
+        cli_add(report->results, item);
     }
 }
 
@@ -39,6 +36,8 @@ static enum kvr_status replay(struct replay_options *o, const char **paths,
         "", holds,
         "open loop: keys and queries are those of the full-cache run; "
         "evicted keys would have changed later rows",
+        "from, to: 95 % interval of this text; vs least: paired with the "
+        "online rule of least loss at that budget",
         NULL};
     struct cli_report report = {.command = "replay",
                                 .results = json_array(),

@@ -57,6 +57,7 @@ static const struct field {
 
 static const struct cli_column columns[] = {
     {.path = "trace"},
+    {.path = "trace_path", .title = "trace", .optional = true},
     {.path = "scope", .title = "scope"},
     {.path = "layer", .title = "layer"},
     {.path = "head", .title = "head"},
@@ -113,17 +114,17 @@ static json_t *item_new(const struct run *run, const struct cli_heads *heads,
 {
     json_t *item = json_object();
 
-    if (run->many)
-        json_object_set_new(item, "trace", json_integer(heads->trace_index));
-    json_object_set_new(item, "scope", json_string(scope));
-    json_object_set_new(item, "layer", json_null());
-    json_object_set_new(item, "head", json_null());
+    cli_name_trace(item, run->many ? (int)heads->trace_index : -1,
+                   heads->trace);
+    cli_set(item, "scope", cli_text(scope));
+    cli_set(item, "layer", json_null());
+    cli_set(item, "head", json_null());
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
         const double *value =
             (const double *)(const void *)((const char *)s + fields[i].offset);
         cli_set_real(item, fields[i].name, *value, fields[i].reason);
     }
-    json_array_append_new(run->results, item);
+    cli_add(run->results, item);
     return item;
 }
 
@@ -146,13 +147,12 @@ static void add_items(const struct run *run, const struct cli_heads *heads,
         for (end = i; end < heads->n && cli_layer_number(heads, end) == layer;
              end++) {
             json_t *item = item_new(run, heads, "head", &all[end]);
-            json_object_set_new(item, "layer", json_integer(layer));
-            json_object_set_new(item, "head",
-                                json_integer(cli_head_number(heads, end)));
+            cli_set(item, "layer", json_integer(layer));
+            cli_set(item, "head", json_integer(cli_head_number(heads, end)));
         }
         kvr_sparsity_mean(&mean, &all[i], end - i);
         json_t *item = item_new(run, heads, "layer", &mean);
-        json_object_set_new(item, "layer", json_integer(layer));
+        cli_set(item, "layer", json_integer(layer));
     }
     kvr_sparsity_mean(&mean, all, heads->n);
     item_new(run, heads, "model", &mean);
@@ -198,8 +198,8 @@ static enum kvr_status run_sparsity(const struct cli_command *self, int argc,
     struct run run = {
         .options = &options, .results = report.results, .many = n_path > 1};
     if (options.prompt_len != 0)
-        json_object_set_new(report.settings, "prompt_len",
-                            json_integer(options.prompt_len));
+        cli_set(report.settings, "prompt_len",
+                json_integer(options.prompt_len));
     status = cli_each_trace(&report, &options.common, paths, n_path, do_heads,
                             &run, err);
     if (status == KVR_OK)

@@ -24,19 +24,17 @@ static void add_item(json_t *results, const char *path,
     json_t *problems = json_array();
 
     for (size_t i = 0; i < found->n_problem; i++)
-        json_array_append_new(problems, json_string(found->problems[i]));
+        cli_add(problems, cli_text(found->problems[i]));
     json_t *item = json_object();
-    json_object_set_new(item, "path", json_string(path));
-    json_object_set_new(item, "ok", json_boolean(found->ok));
-    json_object_set_new(item, "complete", json_boolean(found->complete));
-    json_object_set_new(item, "closed_rows", json_integer(found->closed_rows));
-    json_object_set_new(item, "n_problem",
-                        json_integer((json_int_t)found->n_problem));
-    json_object_set_new(item, "problem",
-                        found->n_problem > 0 ? json_string(found->problems[0])
-                                             : json_null());
-    json_object_set_new(item, "problems", problems);
-    json_array_append_new(results, item);
+    cli_set(item, "path", cli_text(path));
+    cli_set(item, "ok", json_boolean(found->ok));
+    cli_set(item, "complete", json_boolean(found->complete));
+    cli_set(item, "closed_rows", json_integer(found->closed_rows));
+    cli_set(item, "n_problem", json_integer((json_int_t)found->n_problem));
+    cli_set(item, "problem",
+            found->n_problem > 0 ? cli_text(found->problems[0]) : json_null());
+    cli_set(item, "problems", problems);
+    cli_add(results, item);
 }
 
 static enum kvr_status run(const struct cli_command *self, int argc,

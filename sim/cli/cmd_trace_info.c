@@ -33,18 +33,17 @@ static const char *const sources[] = {"capture", "import", "synthetic"};
 
 static void set_text(json_t *item, const char *key, const char *text)
 {
-    json_object_set_new(item, key,
-                        text != NULL ? json_string(text) : json_null());
+    cli_set(item, key, text != NULL ? cli_text(text) : json_null());
 }
 
 static void set_shape(json_t *item, const struct kvr_trace_shape *s)
 {
-    json_object_set_new(item, "n_layer", json_integer(s->n_layer));
-    json_object_set_new(item, "n_head", json_integer(s->n_head));
-    json_object_set_new(item, "n_kv_head", json_integer(s->n_kv_head));
-    json_object_set_new(item, "prompt_len", json_integer(s->prompt_len));
+    cli_set(item, "n_layer", json_integer(s->n_layer));
+    cli_set(item, "n_head", json_integer(s->n_head));
+    cli_set(item, "n_kv_head", json_integer(s->n_kv_head));
+    cli_set(item, "prompt_len", json_integer(s->prompt_len));
     set_text(item, "dtype", s->dtype == KVR_F16 ? "f16" : "f32");
-    json_object_set_new(item, "round_bits", json_integer(s->round_bits));
+    cli_set(item, "round_bits", json_integer(s->round_bits));
     set_text(item, "source", sources[s->source]);
     set_text(item, "cache", s->cache);
     set_text(item, "model", s->model_name);
@@ -66,34 +65,33 @@ static void set_layers(json_t *item, const struct kvr_trace_shape *s)
     for (uint32_t l = 0; l < s->n_layer; l++) {
         const struct kvr_layer_shape *y = &s->layers[l];
         json_t *layer = json_object();
-        json_object_set_new(layer, "layer", json_integer(y->layer));
-        json_object_set_new(layer, "n_head", json_integer(y->n_head));
-        json_object_set_new(layer, "n_kv_head", json_integer(y->n_kv_head));
-        json_object_set_new(layer, "key_dim", json_integer(y->key_dim));
-        json_object_set_new(layer, "value_dim", json_integer(y->value_dim));
+        cli_set(layer, "layer", json_integer(y->layer));
+        cli_set(layer, "n_head", json_integer(y->n_head));
+        cli_set(layer, "n_kv_head", json_integer(y->n_kv_head));
+        cli_set(layer, "key_dim", json_integer(y->key_dim));
+        cli_set(layer, "value_dim", json_integer(y->value_dim));
         set_text(layer, "mask", masks[y->mask]);
-        json_object_set_new(layer, "span", json_integer(y->span));
-        json_object_set_new(layer, "scale", cli_real(y->scale));
-        json_object_set_new(layer, "softcap", cli_real(y->softcap));
-        json_object_set_new(layer, "kv_source", json_integer(y->kv_source));
+        cli_set(layer, "span", json_integer(y->span));
+        cli_set(layer, "scale", cli_real(y->scale));
+        cli_set(layer, "softcap", cli_real(y->softcap));
+        cli_set(layer, "kv_source", json_integer(y->kv_source));
         for (int v = 0; v < KVR_N_VECTOR; v++)
             if (y->stores & (uint32_t)KVR_STORES_QUERY << v)
                 set_text(layer, kvr_vector_name((enum kvr_vector)v),
                          y->vector_dtype[v] == KVR_F16 ? "f16" : "f32");
-        json_array_append_new(layers, layer);
+        cli_add(layers, layer);
     }
-    json_object_set_new(item, "layers", layers);
+    cli_set(item, "layers", layers);
 }
 
 /* Attention and vectors of layer 0. */
 static void add_stores(json_t *members, uint32_t stores)
 {
     if (stores & KVR_STORES_ATTENTION)
-        json_array_append_new(members, json_string("attention"));
+        cli_add(members, cli_text("attention"));
     for (int v = 0; v < KVR_N_VECTOR; v++)
         if (stores & (uint32_t)KVR_STORES_QUERY << v)
-            json_array_append_new(
-                members, json_string(kvr_vector_name((enum kvr_vector)v)));
+            cli_add(members, cli_text(kvr_vector_name((enum kvr_vector)v)));
 }
 
 /* Names of what is stored, those of a layer once. */
@@ -118,7 +116,7 @@ static enum kvr_status set_members(json_t *item, const struct kvr_trace *trace,
     add_stores(members, shape->layers[0].stores);
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
         if (known[i].there)
-            json_array_append_new(members, json_string(known[i].name));
+            cli_add(members, cli_text(known[i].name));
     enum kvr_status status = KVR_OK;
     for (int a = 0; status == KVR_OK && a < KVR_N_ARRAY; a++) {
         const float *data;
@@ -126,10 +124,9 @@ static enum kvr_status set_members(json_t *item, const struct kvr_trace *trace,
         status =
             kvr_trace_array(&data, &rows, trace, 0, (enum kvr_array)a, err);
         if (rows > 0)
-            json_array_append_new(
-                members, json_string(kvr_array_name((enum kvr_array)a)));
+            cli_add(members, cli_text(kvr_array_name((enum kvr_array)a)));
     }
-    json_object_set_new(item, "members", members);
+    cli_set(item, "members", members);
     return status;
 }
 
@@ -138,10 +135,10 @@ static json_t *new_item(const char *path, uint32_t major, uint32_t minor,
 {
     json_t *item = json_object();
 
-    json_object_set_new(item, "path", json_string(path));
-    json_object_set_new(item, "format_version",
-                        json_pack("[i, i]", (int)major, (int)minor));
-    json_object_set_new(item, "complete", json_boolean(complete));
+    cli_set(item, "path", cli_text(path));
+    cli_set(item, "format_version",
+            json_pack("[i, i]", (int)major, (int)minor));
+    cli_set(item, "complete", json_boolean(complete));
     return item;
 }
 
@@ -158,16 +155,16 @@ static enum kvr_status info_of_trace(json_t *results, const char *path,
     json_t *item =
         new_item(path, facts->version[0], facts->version[1], facts->complete);
     set_shape(item, shape);
-    json_object_set_new(item, "n_token", json_integer(shape->n_token));
-    json_object_set_new(item, "stored_bytes",
-                        json_integer((json_int_t)facts->stored_bytes));
+    cli_set(item, "n_token", json_integer(shape->n_token));
+    cli_set(item, "stored_bytes",
+            json_integer((json_int_t)facts->stored_bytes));
     if (facts->hash[0] != '\0')
         set_text(item, "hash", facts->hash);
     else
         cli_null(item, "hash", "the file states none");
     set_layers(item, shape);
     status = set_members(item, trace, err);
-    json_array_append_new(results, item);
+    cli_add(results, item);
     kvr_trace_close(trace);
     return status;
 }
@@ -184,19 +181,19 @@ static enum kvr_status info_of_journal(json_t *results, const char *path,
     const struct kvr_trace_shape *shape = kvr_journal_shape(journal);
     json_t *item = new_item(path, 1, 0, false);
     set_shape(item, shape);
-    json_object_set_new(item, "n_token", json_integer(facts->n_step));
-    json_object_set_new(item, "n_token_max", json_integer(shape->n_token));
-    json_object_set_new(item, "running", json_boolean(facts->running));
-    json_object_set_new(item, "stored_bytes",
-                        json_integer((json_int_t)facts->stored_bytes));
+    cli_set(item, "n_token", json_integer(facts->n_step));
+    cli_set(item, "n_token_max", json_integer(shape->n_token));
+    cli_set(item, "running", json_boolean(facts->running));
+    cli_set(item, "stored_bytes",
+            json_integer((json_int_t)facts->stored_bytes));
     cli_null(item, "hash", "not finished");
     set_text(item, "problem",
              facts->problem[0] != '\0' ? facts->problem : NULL);
     set_layers(item, shape);
     json_t *members = json_array();
     add_stores(members, shape->layers[0].stores);
-    json_object_set_new(item, "members", members);
-    json_array_append_new(results, item);
+    cli_set(item, "members", members);
+    cli_add(results, item);
     kvr_journal_close(journal);
     return KVR_OK;
 }

@@ -94,7 +94,7 @@ static json_t *piece(const struct kvr_trace_tokens *t, uint32_t key)
 {
     const char *bytes = (const char *)t->text + t->text_offset[key];
     const size_t n = t->text_offset[key + 1] - t->text_offset[key];
-    json_t *text = json_stringn(bytes, n);
+    json_t *text = cli_text_of(bytes, n);
     char safe[64];
 
     if (text != NULL)
@@ -103,7 +103,7 @@ static json_t *piece(const struct kvr_trace_tokens *t, uint32_t key)
     for (size_t i = 0; i < kept; i++)
         safe[i] = bytes[i] >= 32 && bytes[i] < 127 ? bytes[i] : '?';
     safe[kept] = '\0';
-    return json_string(safe);
+    return cli_text(safe);
 }
 
 static void add_item(json_t *results, const struct kvr_trace *trace,
@@ -113,19 +113,16 @@ static void add_item(json_t *results, const struct kvr_trace *trace,
     const struct kvr_trace_tokens *t = kvr_trace_tokens(trace);
     json_t *item = json_object();
 
-    json_object_set_new(
-        item, "layer",
-        json_integer(kvr_trace_shape(trace)->layers[layer].layer));
-    json_object_set_new(item, "head", json_integer(options->head));
-    json_object_set_new(item, "row", json_integer(row));
-    json_object_set_new(item, "key", json_integer(pair->key));
-    json_object_set_new(item, "weight", cli_real((double)pair->weight));
-    json_object_set_new(item, "id",
-                        t->id != NULL ? json_integer(t->id[pair->key])
-                                      : json_null());
-    json_object_set_new(item, "text",
-                        t->text != NULL ? piece(t, pair->key) : json_null());
-    json_array_append_new(results, item);
+    cli_set(item, "layer",
+            json_integer(kvr_trace_shape(trace)->layers[layer].layer));
+    cli_set(item, "head", json_integer(options->head));
+    cli_set(item, "row", json_integer(row));
+    cli_set(item, "key", json_integer(pair->key));
+    cli_set(item, "weight", cli_real((double)pair->weight));
+    cli_set(item, "id",
+            t->id != NULL ? json_integer(t->id[pair->key]) : json_null());
+    cli_set(item, "text", t->text != NULL ? piece(t, pair->key) : json_null());
+    cli_add(results, item);
 }
 
 static enum kvr_status show_row(json_t *results, const struct kvr_trace *trace,

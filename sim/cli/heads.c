@@ -30,7 +30,7 @@ void cli_set_real(json_t *object, const char *key, double value,
                   const char *reason)
 {
     if (isfinite(value))
-        json_object_set_new(object, key, json_real(value));
+        cli_set(object, key, json_real(value));
     else
         cli_null(object, key, reason);
 }
@@ -148,7 +148,7 @@ enum kvr_status cli_each_trace(struct cli_report *report,
         const enum kvr_status status =
             do_trace(&facts, paths[i], (uint32_t)i, common, fn, ud, err);
         if (n > 1)
-            json_array_append_new(report->traces, facts);
+            cli_add(report->traces, facts);
         else
             report->trace = facts;
         if (status != KVR_OK)

@@ -24,25 +24,52 @@ static const struct cli_command *const commands[] = {
 
 enum { N_COMMAND = sizeof commands / sizeof commands[0] };
 
-static char command_line[4096];
+static char *command_line;
 
 const char *cli_command_line(void)
 {
     return command_line;
 }
 
-static void keep_command_line(int argc, char **argv)
+/* Letters that no shell looks at. */
+static bool is_plain(const char *word)
 {
-    size_t used = 0;
+    return *word != '\0' &&
+           word[strspn(word, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuv"
+                             "wxyz0123456789_-+=.,:/%@")] == '\0';
+}
 
-    for (int i = 0; i < argc; i++) {
-        const int n =
-            snprintf(command_line + used, sizeof command_line - used, "%s%s",
-                     i == 0 ? "" : " ", i == 0 ? "kvreplay" : argv[i]);
-        if (n < 0 || (size_t)n >= sizeof command_line - used)
-            break;
-        used += (size_t)n;
+/* One word, in single quotes where a shell would change it. */
+static char *put_word(char *to, const char *word)
+{
+    if (is_plain(word))
+        return stpcpy(to, word);
+    *to++ = '\'';
+    for (; *word != '\0'; word++)
+        if (*word == '\'')
+            to = stpcpy(to, "'\\''");
+        else
+            *to++ = *word;
+    *to++ = '\'';
+    *to = '\0';
+    return to;
+}
+
+static bool keep_command_line(int argc, char **argv)
+{
+    size_t room = sizeof "kvreplay";
+
+    for (int i = 1; i < argc; i++)
+        room += 4 * strlen(argv[i]) + 3;
+    command_line = malloc(room);
+    if (command_line == NULL)
+        return false;
+    char *to = stpcpy(command_line, "kvreplay");
+    for (int i = 1; i < argc; i++) {
+        *to++ = ' ';
+        to = put_word(to, argv[i]);
     }
+    return true;
 }
 
 static void print_overview(FILE *out)
@@ -84,11 +111,8 @@ static int run(const struct cli_command *command, int argc, char **argv)
     return delivered(kvr_status_exit_code(status));
 }
 
-int main(int argc, char **argv)
+static int dispatch(int argc, char **argv)
 {
-    /* A file-size limit must be an error of write(), not a kill. */
-    signal(SIGXFSZ, SIG_IGN);
-    keep_command_line(argc, argv);
     if (argc < 2) {
         print_overview(stderr);
         return 2;
@@ -109,4 +133,17 @@ int main(int argc, char **argv)
             "kvreplay: unknown command '%s'; kvreplay help lists them\n",
             argv[1]);
     return 2;
+}
+
+int main(int argc, char **argv)
+{
+    /* A file-size limit must be an error of write(), not a kill. */
+    signal(SIGXFSZ, SIG_IGN);
+    if (!keep_command_line(argc, argv)) {
+        fputs("kvreplay: out of memory\n", stderr);
+        return 4;
+    }
+    const int code = dispatch(argc, argv);
+    free(command_line);
+    return code;
 }

@@ -7,21 +7,21 @@
 #include "kvr_sim.h"
 #include "replay_options.h"
 
-/* Runs first..first+n-1 are the replicates of one policy at one budget; they
- * become one item (scope "model") with `heads` inside. */
-json_t *replay_item(const struct kvr_sim *sim, size_t first, size_t n,
-                    const struct replay_options *options);
+/* One policy at one budget as an item (scope "model") with `heads` inside. */
+json_t *replay_item(const struct kvr_sim *sim, size_t index);
 
 /* The same flat, one object a scope: model, global-layers, layer, kv_head. */
-void replay_csv_rows(json_t *rows, const struct kvr_sim *sim, size_t first,
-                     size_t n, json_t *item);
+void replay_csv_rows(json_t *rows, const struct kvr_sim *sim, size_t index,
+                     json_t *item);
+
+/* miss_mass.interval of the item of result `index`, and `versus`: its paired
+ * difference from the online rule of least loss at the same budget. */
+void replay_set_intervals(json_t *item, const struct kvr_sim *sim,
+                          size_t index);
 
 /* Settings that every item of the run shares. */
 json_t *replay_settings(const struct replay_options *options,
                         const struct kvr_sim *sim);
-
-/* Number of replicates from run `first` on. */
-size_t replay_replicates(const struct kvr_sim *sim, size_t first);
 
 extern const struct cli_column replay_columns[];
 

@@ -19,19 +19,20 @@ static void put(struct lines *l, const char *format, ...) KVR_PRINTF(2, 3);
 
 static void put(struct lines *l, const char *format, ...)
 {
-    char line[512];
     va_list args;
 
     va_start(args, format);
-    const int n = vsnprintf(line, sizeof line, format, args);
+    const int n = vsnprintf(NULL, 0, format, args);
     va_end(args);
-    if (n < 0 || (size_t)n >= sizeof line ||
+    if (n < 0 ||
         !kvr_grow((void **)&l->bytes, &l->capacity, l->n + (size_t)n + 1, 1)) {
         l->failed = true;
         return;
     }
-    for (int i = 0; i < n; i++)
-        l->bytes[l->n++] = line[i];
+    va_start(args, format);
+    vsnprintf(l->bytes + l->n, (size_t)n + 1, format, args);
+    va_end(args);
+    l->n += (size_t)n;
 }
 
 /* "policy,budget,layer,kv_head," with the policy quoted if it needs it. */
@@ -66,7 +67,7 @@ enum kvr_status replay_write_evictions(const struct replay_options *o,
 
     put(&l, "policy,budget,layer,kv_head,step,position\n");
     for (size_t i = 0; i < sim->n_run; i++) {
-        if (sim->runs[i].status != KVR_OK || sim->runs[i].replicate > 0)
+        if (sim->runs[i].status != KVR_OK)
             continue;
         for (uint32_t c = 0; c < sim->n_cache; c++) {
             size_t n;
@@ -88,7 +89,7 @@ enum kvr_status replay_write_steps(const struct replay_options *o,
 
     put(&l, "policy,budget,layer,kv_head,step,visible,miss,evicted\n");
     for (size_t i = 0; i < sim->n_run; i++) {
-        if (sim->runs[i].status != KVR_OK || sim->runs[i].replicate > 0)
+        if (sim->runs[i].status != KVR_OK)
             continue;
         for (uint32_t c = 0; c < sim->n_cache; c++) {
             size_t n;

@@ -26,7 +26,7 @@ static void add_trace(struct cli_report *report, const struct replay_options *o,
     if (index < 0)
         report->trace = about;
     else
-        json_array_append_new(report->traces, about);
+        cli_add(report->traces, about);
     if (report->settings == NULL)
         report->settings = replay_settings(o, sim);
 }
@@ -46,7 +46,7 @@ static enum kvr_status one_trace(struct cli_report *report,
         status = kvr_sim_run(&sim, setup.rows, &setup.sim, err);
     }
     if (status == KVR_OK)
-        add_items(report, sim, o, index);
+        add_items(report, sim, setup.trace, index);
     if (status == KVR_OK && o->evictions != NULL)
         status = replay_write_evictions(o, sim, err);
     if (status == KVR_OK && o->steps != NULL)

@@ -8,12 +8,11 @@
 #include "kvr_sim.h"
 #include "replay_options.h"
 
-/* Adds one replayed trace to the report's results and CSV rows. trace: its
- * index, or -1 if it is the only one. */
+/* Adds one replayed trace to the report's results and CSV rows. index: its
+ * place among several, or -1 if it is the only one. */
 typedef void (*replay_items_fn)(struct cli_report *report,
                                 const struct kvr_sim *sim,
-                                const struct replay_options *options,
-                                int trace);
+                                const struct kvr_trace *trace, int index);
 
 /* Replays each trace and prints the report, which it frees. KVR_ERR_POLICY
  * after that if a policy failed. */

@@ -9,13 +9,10 @@
 #include "kvr_memory.h"
 
 #include <errno.h>
-#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { CELL = 256 };
 
 struct text {
     char *bytes;
@@ -43,20 +40,6 @@ static void add(struct text *t, const char *format, ...)
     t->n += (size_t)n;
 }
 
-json_t *cli_real(double value)
-{
-    return isfinite(value) ? json_real(value) : json_null();
-}
-
-void cli_null(json_t *object, const char *key, const char *reason)
-{
-    char name[128];
-
-    json_object_set_new(object, key, json_null());
-    snprintf(name, sizeof name, "%s_reason", key);
-    json_object_set_new(object, name, json_string(reason));
-}
-
 const json_t *cli_field(const json_t *item, const char *path)
 {
     char name[128];
@@ -76,31 +59,29 @@ const json_t *cli_field(const json_t *item, const char *path)
 }
 
 /* A value in the CSV: as in the JSON, empty where null. */
-static void csv_cell(char out[CELL], const json_t *value)
+static void add_value(struct text *t, const json_t *value)
 {
     if (json_is_real(value))
-        snprintf(out, CELL, "%.17g", json_real_value(value));
+        add(t, "%.17g", json_real_value(value));
     else if (json_is_integer(value))
-        snprintf(out, CELL, "%lld", (long long)json_integer_value(value));
+        add(t, "%lld", (long long)json_integer_value(value));
     else if (json_is_boolean(value))
-        snprintf(out, CELL, "%d", json_is_true(value));
+        add(t, "%d", json_is_true(value));
     else if (json_is_string(value))
-        snprintf(out, CELL, "%s", json_string_value(value));
-    else
-        out[0] = '\0';
+        add(t, "%s", json_string_value(value));
 }
 
-static void table_cell(char out[CELL], const json_t *value,
-                       const struct cli_column *column)
+static void add_table_value(struct text *t, const json_t *value,
+                            const struct cli_column *column)
 {
     if (json_is_number(value) && (json_is_real(value) || column->percent)) {
         const double v = json_number_value(value);
-        snprintf(out, CELL, "%.*f%s", column->digits,
-                 column->percent ? 100 * v : v, column->percent ? "%" : "");
+        add(t, "%.*f%s", column->digits, column->percent ? 100 * v : v,
+            column->percent ? "%" : "");
     } else if (json_is_null(value) || value == NULL) {
-        snprintf(out, CELL, "-");
+        add(t, "-");
     } else {
-        csv_cell(out, value);
+        add_value(t, value);
     }
 }
 
@@ -117,32 +98,44 @@ static void add_csv(struct text *t, const char *cell)
     add(t, "\"");
 }
 
+/* Empties a text for its next use; ends what it holds. */
+static const char *taken(struct text *cell)
+{
+    if (!kvr_grow((void **)&cell->bytes, &cell->capacity, cell->n + 1, 1)) {
+        cell->failed = true;
+        return "";
+    }
+    cell->bytes[cell->n] = '\0';
+    cell->n = 0;
+    return cell->bytes;
+}
+
 static void write_csv(struct text *t, const struct cli_report *report)
 {
     const json_t *rows =
         report->csv_rows != NULL ? report->csv_rows : report->results;
-    char cell[CELL];
+    struct text cell = {0};
     size_t i;
     json_t *item;
 
     for (const struct cli_column *c = report->columns; c->path != NULL; c++) {
-        char name[CELL];
-        snprintf(name, sizeof name, "%s", c->path);
-        for (char *dot = name; (dot = strchr(dot, '.')) != NULL;)
-            *dot = '_';
-        add(t, "%s%s", c == report->columns ? "" : ",", name);
+        add(t, "%s", c == report->columns ? "" : ",");
+        for (const char *at = c->path; *at != '\0'; at++)
+            add(t, "%c", *at == '.' ? '_' : *at);
     }
     add(t, "\n");
     json_array_foreach(rows, i, item)
     {
         for (const struct cli_column *c = report->columns; c->path != NULL;
              c++) {
-            csv_cell(cell, cli_field(item, c->path));
+            add_value(&cell, cli_field(item, c->path));
             add(t, "%s", c == report->columns ? "" : ",");
-            add_csv(t, cell);
+            add_csv(t, taken(&cell));
         }
         add(t, "\n");
     }
+    t->failed = t->failed || cell.failed;
+    free(cell.bytes);
 }
 
 /* Columns on the screen, not bytes: continuation bytes take none. */
@@ -155,55 +148,55 @@ static size_t width_of(const char *text)
     return n;
 }
 
-static size_t column_width(const struct cli_report *report,
-                           const struct cli_column *column)
-{
-    size_t width = width_of(column->title), i;
-    char cell[CELL];
-    json_t *item;
+/* How a column of the table is set: measured once, over all items. */
+struct layout {
+    size_t width;
+    bool is_text; /* to the left; numbers to the right */
+    bool shown;
+};
 
-    json_array_foreach(report->results, i, item)
-    {
-        table_cell(cell, cli_field(item, column->path), column);
-        const size_t w = width_of(cell);
-        width = w > width ? w : width;
-    }
-    return width;
-}
-
-/* Text to the left, numbers to the right. */
-static bool is_text(const struct cli_report *report,
-                    const struct cli_column *column)
+static void measure(struct layout *out, const struct cli_report *report,
+                    const struct cli_column *column, struct text *cell)
 {
     size_t i;
     json_t *item;
 
+    *out = (struct layout){.shown = column->title != NULL && !column->optional};
+    if (column->title == NULL)
+        return;
+    out->width = width_of(column->title);
     json_array_foreach(report->results, i, item)
     {
-        if (json_is_string(cli_field(item, column->path)))
-            return true;
+        const json_t *value = cli_field(item, column->path);
+        out->is_text = out->is_text || json_is_string(value);
+        out->shown = out->shown || (value != NULL && !json_is_null(value));
+        add_table_value(cell, value, column);
+        const size_t w = width_of(taken(cell));
+        out->width = w > out->width ? w : out->width;
     }
-    return false;
 }
 
+/* item NULL: the titles. */
 static void add_row(struct text *t, const struct cli_report *report,
-                    const json_t *item)
+                    const struct layout *layout, const json_t *item,
+                    struct text *cell)
 {
     bool first = true;
-    char cell[CELL];
 
-    for (const struct cli_column *c = report->columns; c->path != NULL; c++) {
-        if (c->title == NULL)
+    for (size_t i = 0; report->columns[i].path != NULL; i++) {
+        const struct cli_column *c = &report->columns[i];
+        if (!layout[i].shown)
             continue;
         if (item != NULL)
-            table_cell(cell, cli_field(item, c->path), c);
+            add_table_value(cell, cli_field(item, c->path), c);
         else
-            snprintf(cell, sizeof cell, "%s", c->title);
-        const int pad = (int)(column_width(report, c) - width_of(cell));
-        if (is_text(report, c))
-            add(t, "%s%s%*s", first ? "" : "  ", cell, pad, "");
+            add(cell, "%s", c->title);
+        const char *text = taken(cell);
+        const int pad = (int)(layout[i].width - width_of(text));
+        if (layout[i].is_text)
+            add(t, "%s%s%*s", first ? "" : "  ", text, pad, "");
         else
-            add(t, "%s%*s%s", first ? "" : "  ", pad, "", cell);
+            add(t, "%s%*s%s", first ? "" : "  ", pad, "", text);
         first = false;
     }
     while (t->n > 0 && t->bytes[t->n - 1] == ' ')
@@ -211,26 +204,41 @@ static void add_row(struct text *t, const struct cli_report *report,
     add(t, "\n");
 }
 
+static void add_failed(struct text *t, const json_t *item)
+{
+    const char *name = json_string_value(json_object_get(item, "spec"));
+
+    add(t, "%s: failed: %s\n", name != NULL ? name : "?",
+        json_string_value(json_object_get(item, "error")));
+}
+
 static void write_table(struct text *t, const struct cli_report *report)
 {
-    size_t i;
+    struct text cell = {0};
+    size_t i, n = 0;
     json_t *item;
 
-    add_row(t, report, NULL);
+    while (report->columns[n].path != NULL)
+        n++;
+    struct layout *layout = kvr_calloc(n, sizeof *layout);
+    t->failed = t->failed || layout == NULL;
+    for (size_t c = 0; layout != NULL && c < n; c++)
+        measure(&layout[c], report, &report->columns[c], &cell);
+    if (layout != NULL)
+        add_row(t, report, layout, NULL, &cell);
     json_array_foreach(report->results, i, item)
     {
-        if (json_is_string(json_object_get(item, "error"))) {
-            const char *name =
-                json_string_value(json_object_get(item, "policy"));
-            add(t, "%s: failed: %s\n", name != NULL ? name : "?",
-                json_string_value(json_object_get(item, "error")));
-        } else {
-            add_row(t, report, item);
-        }
+        if (json_is_string(json_object_get(item, "error")))
+            add_failed(t, item);
+        else if (layout != NULL)
+            add_row(t, report, layout, item, &cell);
     }
     if (report->lines != NULL)
         for (const char *const *line = report->lines; *line != NULL; line++)
             add(t, "%s\n", *line);
+    t->failed = t->failed || cell.failed;
+    free(cell.bytes);
+    free(layout);
 }
 
 static bool write_json(struct text *t, const struct cli_common *common,
@@ -240,17 +248,17 @@ static bool write_json(struct text *t, const struct cli_common *common,
     json_t *root = json_object();
 
     snprintf(schema, sizeof schema, "kvreplay.%s/1", report->command);
-    json_object_set_new(root, "schema", json_string(schema));
+    cli_set(root, "schema", cli_text(schema));
     if (!common->no_provenance) {
-        json_object_set_new(root, "version", json_string(KVREPLAY_VERSION));
-        json_object_set_new(root, "command", json_string(cli_command_line()));
+        cli_set(root, "version", cli_text(KVREPLAY_VERSION));
+        cli_set(root, "command", cli_text(cli_command_line()));
     }
     if (report->trace != NULL)
-        json_object_set(root, "trace", report->trace);
+        cli_set(root, "trace", json_incref(report->trace));
     if (report->traces != NULL)
-        json_object_set(root, "traces", report->traces);
-    json_object_set(root, "settings", report->settings);
-    json_object_set(root, "results", report->results);
+        cli_set(root, "traces", json_incref(report->traces));
+    cli_set(root, "settings", json_incref(report->settings));
+    cli_set(root, "results", json_incref(report->results));
     char *dump = json_dumps(root, JSON_INDENT(1) | JSON_REAL_PRECISION(17));
     json_decref(root);
     if (dump == NULL)
@@ -262,10 +270,11 @@ static bool write_json(struct text *t, const struct cli_common *common,
 
 static enum kvr_status to_stdout(const struct text *t, struct kvr_error *err)
 {
-    if (fwrite(t->bytes, 1, t->n, stdout) != t->n || fflush(stdout) != 0)
-        return kvr_fail(err, KVR_ERR_IO, "standard output: %s",
-                        strerror(errno));
-    return KVR_OK;
+    if (fwrite(t->bytes, 1, t->n, stdout) == t->n && fflush(stdout) == 0)
+        return KVR_OK;
+    const int code = errno;
+    clearerr(stdout); /* this message is the only one */
+    return kvr_fail(err, KVR_ERR_IO, "standard output: %s", strerror(code));
 }
 
 /* Builds the report in one format and puts it where `path` says; NULL or "-":
@@ -285,9 +294,10 @@ static enum kvr_status deliver(const struct cli_common *common,
         write_csv(&t, report);
     else
         write_table(&t, report);
-    if (!ok || t.failed)
+    if (!ok || t.failed || cli_json_failed())
         status = kvr_fail(err, KVR_ERR_INTERNAL,
-                          "%s: the report could not be built", report->command);
+                          "%s: no memory for the report; nothing is printed",
+                          report->command);
     else if (path == NULL || strcmp(path, "-") == 0)
         status = to_stdout(&t, err);
     else
