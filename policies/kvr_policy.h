@@ -151,8 +151,8 @@ struct kvr_policy {
     const char *cite;               /* the paper, or "baseline" */
     const char *budget_note;        /* how B converts to the paper's number */
     const struct kvr_param *params; /* ends with name NULL; may be NULL */
-    enum kvr_class class_of;
-    enum kvr_observe observe; /* published defaults */
+    enum kvr_class class_of;        /* printed, unless needs say otherwise */
+    enum kvr_observe observe;       /* published defaults */
     enum kvr_group group;
     enum kvr_scope scope;
     uint32_t needs; /* enum kvr_need */
@@ -192,7 +192,8 @@ struct kvr_policy {
     int two_keys;
     /* With update: the key that is ranked, from the score. Optional. */
     const kvr_rank_fn *rank;
-    /* With update: values handed to the rule as constant[]; NULL: none. */
+    /* With update: out[0] is handed to the rule as its constant; it is the only
+     * one. NULL: 0. */
     void (*constants)(const struct kvr_setting *setting, kvr_real out[4]);
 };
 

@@ -37,9 +37,18 @@ const struct kvr_policy *kvr_registry_at(const struct kvr_registry *registry,
 const struct kvr_policy *kvr_registry_find(const struct kvr_registry *registry,
                                            const char *name, size_t n);
 
-/* Whether the table is whole: one decision form, known flags, parameters. */
+/* Whether the table is whole: enums in range, known flags, a function in every
+ * slot, one decision form, parameters with names of their own. */
 enum kvr_status kvr_policy_valid(const struct kvr_policy *policy,
                                  struct kvr_error *err) KVR_MUST_CHECK;
+
+/* The class that a valid table's needs allow: what it says itself, unless it
+ * reads what comes (offline, look-ahead), the whole recorded row (bound), or
+ * hides tokens that it keeps (mask). */
+enum kvr_class kvr_policy_class(const struct kvr_policy *policy);
+
+/* A row of this program, not of a plug-in. */
+bool kvr_policy_built_in(const struct kvr_policy *policy);
 
 /* "name:key=value,..." as the user wrote it. */
 struct kvr_policy_spec {

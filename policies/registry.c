@@ -72,65 +72,28 @@ const struct kvr_policy *kvr_registry_find(const struct kvr_registry *registry,
     return NULL;
 }
 
-static bool name_valid(const char *name)
+bool kvr_policy_built_in(const struct kvr_policy *policy)
 {
-    const size_t n = name != NULL ? strlen(name) : 0;
-
-    return n > 0 && n < 64 &&
-           strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789-") == n;
+    for (size_t i = 0; i < N_BUILT_IN; i++)
+        if (built_in[i] == policy)
+            return true;
+    return false;
 }
 
-static enum kvr_status check_params(const struct kvr_policy *policy,
-                                    struct kvr_error *err)
+/* Every parameter's default, read as a user's value would be. */
+static enum kvr_status check_defaults(const struct kvr_policy *policy,
+                                      struct kvr_error *err)
 {
-    size_t n = 0;
+    const struct kvr_policy_spec spec = {.policy = policy};
+    struct kvr_arg args[KVR_MAX_PARAM];
+    bool clamped;
+    const enum kvr_status status =
+        kvr_policy_args(args, &clamped, &spec, 1024, err);
 
-    for (const struct kvr_param *p = policy->params;
-         p != NULL && p->name != NULL; p++, n++) {
-        if (!name_valid(p->name) || p->fallback == NULL || p->help == NULL)
-            return kvr_fail(err, KVR_ERR_POLICY,
-                            "policy %s: parameter %zu lacks its name, "
-                            "default or help",
-                            policy->name, n);
-        if (p->type == KVR_PARAM_CHOICE && p->choices == NULL)
-            return kvr_fail(err, KVR_ERR_POLICY,
-                            "policy %s: parameter %s has no choices",
-                            policy->name, p->name);
-    }
-    if (n > KVR_MAX_PARAM)
-        return kvr_fail(err, KVR_ERR_POLICY,
-                        "policy %s: %zu parameters, at most %d", policy->name,
-                        n, KVR_MAX_PARAM);
-    return KVR_OK;
-}
-
-enum kvr_status kvr_policy_valid(const struct kvr_policy *policy,
-                                 struct kvr_error *err)
-{
-    if (policy->abi != KVR_POLICY_ABI)
-        return kvr_fail(err, KVR_ERR_POLICY,
-                        "the policy was built for interface %u, this program "
-                        "has interface %u",
-                        policy->abi, (unsigned)KVR_POLICY_ABI);
-    if (!name_valid(policy->name) || policy->summary == NULL ||
-        policy->cite == NULL)
-        return kvr_fail(err, KVR_ERR_POLICY,
-                        "a policy lacks its name (lower-case with hyphens), "
-                        "summary or citation");
-    const int forms = (policy->update != NULL) + (policy->score != NULL) +
-                      (policy->victim != NULL) + (policy->mask != NULL) +
-                      ((policy->needs & KVR_NEEDS_SCHEDULE) != 0) +
-                      ((policy->needs & KVR_KEEPS_ALL) != 0);
-    if (forms != 1)
-        return kvr_fail(err, KVR_ERR_POLICY,
-                        "policy %s: %d ways to decide, expected exactly one "
-                        "of update, score, victim, mask",
-                        policy->name, forms);
-    if ((policy->update != NULL || policy->observed != NULL) &&
-        policy->observe == KVR_OBSERVE_NONE)
-        return kvr_fail(err, KVR_ERR_POLICY,
-                        "policy %s: sees rows but observes none", policy->name);
-    return check_params(policy, err);
+    if (status == KVR_OK)
+        return KVR_OK;
+    kvr_error_prefix(err, "policy %s: a default", policy->name);
+    return KVR_ERR_POLICY;
 }
 
 static enum kvr_status add(struct kvr_registry *registry, void *handle,
@@ -140,6 +103,8 @@ static enum kvr_status add(struct kvr_registry *registry, void *handle,
     if (policy == NULL)
         return kvr_fail(err, KVR_ERR_POLICY, "it hands out no policy");
     enum kvr_status status = kvr_policy_valid(policy, err);
+    if (status == KVR_OK)
+        status = check_defaults(policy, err);
     if (status != KVR_OK)
         return status;
     if ((policy->needs & KVR_NEEDS_SCHEDULE) != 0)
@@ -173,44 +138,10 @@ enum kvr_status kvr_registry_load(struct kvr_registry *registry,
                         KVR_PLUGIN_SYMBOL);
     }
     memcpy(&entry, &symbol, sizeof entry);
-    if (add(registry, handle, entry(), err) != KVR_OK) {
+    const enum kvr_status status = add(registry, handle, entry(), err);
+    if (status != KVR_OK) {
         dlclose(handle);
-        return kvr_error_prefix(err, "plug-in %s", path);
+        kvr_error_prefix(err, "plug-in %s", path);
     }
-    return KVR_OK;
-}
-
-const char *kvr_class_name(enum kvr_class class_of)
-{
-    static const char *const names[] = {
-        [KVR_CLASS_ONLINE] = "online",
-        [KVR_CLASS_PROMPT_WINDOW] = "prompt-window",
-        [KVR_CLASS_LOOK_AHEAD] = "look-ahead",
-        [KVR_CLASS_OFFLINE] = "offline",
-        [KVR_CLASS_MASK] = "mask",
-        [KVR_CLASS_SAMPLE] = "sample",
-        [KVR_CLASS_BOUND] = "bound",
-    };
-    return names[class_of];
-}
-
-const char *kvr_observe_name(enum kvr_observe observe)
-{
-    static const char *const names[] = {
-        [KVR_OBSERVE_NONE] = "none",
-        [KVR_OBSERVE_RENORM] = "renorm",
-        [KVR_OBSERVE_RAW] = "raw",
-    };
-    return names[observe];
-}
-
-const char *kvr_group_name(enum kvr_group group)
-{
-    static const char *const names[] = {
-        [KVR_GROUP_MEAN] = "mean",
-        [KVR_GROUP_MAX] = "max",
-        [KVR_GROUP_SUM] = "sum",
-        [KVR_GROUP_PER_QUERY_HEAD] = "per-query-head",
-    };
-    return names[group];
+    return status;
 }

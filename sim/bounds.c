@@ -486,7 +486,7 @@ static enum kvr_status check_order(const struct unit *u,
         return broken(u, w, c, "less than the bound", "oracle", best, err);
     if (t->topk > best + slack)
         return broken(u, w, c, "and topk is above the oracle's", "", best, err);
-    if (u->run->policy->class_of == KVR_CLASS_BOUND &&
+    if (!u->run->foreign && (u->run->policy->needs & KVR_NEEDS_TOP) != 0 &&
         t->missed > t->topk + slack)
         return broken(u, w, c, "more than its bound", "topk", t->topk, err);
     if ((u->run->policy->needs & KVR_NEEDS_SCHEDULE) != 0 &&

@@ -29,6 +29,7 @@ struct run {
     uint32_t replicate;
     struct kvr_arg arg[KVR_MAX_PARAM];
     bool clamped;
+    bool foreign;             /* from a plug-in: see foreign.c */
     struct kvr_window window; /* the policy's own, at this budget */
     enum kvr_observe observe;
     enum kvr_group group;
@@ -55,8 +56,9 @@ struct plan {
     bool sums_are_exact; /* units of f16: a kvr_real holds a row's sum */
     bool whole_units;    /* sums of them are exact */
     enum kvr_array value_array;
-    size_t *rising;  /* [n_budget] budgets from the least up */
-    uint32_t *layer; /* [n_layer] stored layers that are replayed */
+    struct poison *poison; /* where a rule is foreign */
+    size_t *rising;        /* [n_budget] budgets from the least up */
+    uint32_t *layer;       /* [n_layer] stored layers that are replayed */
     uint32_t n_layer;
     uint32_t *first_cache; /* [n_layer + 1] index of its first result */
 };
@@ -114,7 +116,7 @@ struct cost {
 
 /* The view's back door for draws. */
 struct draw {
-    const struct unit *unit;
+    struct unit *unit;
     uint64_t seed;
     enum kvr_purpose purpose;
 };
@@ -132,6 +134,8 @@ struct unit {
     uint32_t layer_number, head_number; /* in the model, for messages */
     uint32_t first_head, n_head;
     void *state;
+    size_t state_size;
+    bool drew_unasked;    /* foreign rules */
     kvr_real *score;      /* [stride], update rules */
     int32_t *resident;    /* [stride] */
     uint64_t *bits;       /* [words] */
@@ -309,6 +313,25 @@ void unit_set_limits(struct unit *u, const struct layer_work *w);
  * u->status. */
 void unit_advance(struct unit *u, struct layer_work *w, uint32_t first,
                   uint32_t k, uint32_t from, uint32_t end);
+
+/* foreign.c: rules from plug-ins. */
+enum kvr_status poison_new(struct poison **out, size_t stride,
+                           struct kvr_error *err);
+void poison_free(struct poison *poison);
+/* Shows poison in place of what the rule did not ask for. */
+void foreign_hide(const struct unit *u, const struct plan *plan,
+                  struct kvr_view *view);
+/* Zeroed state between two guards; NULL: no memory. */
+uint8_t *foreign_state(size_t size);
+void foreign_state_free(void *state);
+/* What the rule did wrong so far, or NULL. */
+const char *foreign_slip(const struct unit *u);
+/* A candidate whose key is no number; UINT32_MAX: there is none. */
+uint32_t foreign_no_number(const struct unit *u, const struct kvr_view *view,
+                           const kvr_real *key, const kvr_real *second);
+/* The rule's constant; false: it sets more than out[0]. */
+bool foreign_constant(kvr_real out[4], const struct kvr_policy *policy,
+                      const struct kvr_setting *setting);
 
 /* metrics.c: what row t cost cache c of the unit; kept[h]: units of C_t in
  * the row of its query head h. */

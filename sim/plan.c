@@ -62,7 +62,7 @@ static enum kvr_status check_rule(const struct run *run,
 {
     const struct kvr_policy *p = run->policy;
 
-    if (o->stream_prefill && p->class_of == KVR_CLASS_PROMPT_WINDOW)
+    if (o->stream_prefill && kvr_policy_class(p) == KVR_CLASS_PROMPT_WINDOW)
         return kvr_fail(err, KVR_ERR_USAGE,
                         "policy %s decides at the end of the prompt: not "
                         "with --prefill stream",
@@ -100,8 +100,18 @@ static enum kvr_status fill_run(struct run *run, const struct plan *plan,
     if (status != KVR_OK)
         return status;
     run->policy = base;
+    run->foreign = !kvr_policy_built_in(base);
     if (base->variant != NULL && base->variant(&setting) != NULL)
         run->policy = base->variant(&setting);
+    status = kvr_policy_valid(run->policy, err);
+    if (status != KVR_OK) {
+        kvr_error_prefix(err, "policy %s, its variant", base->name);
+        return status;
+    }
+    if (run->foreign && (run->policy->needs & KVR_NEEDS_SCHEDULE) != 0)
+        return kvr_fail(err, KVR_ERR_POLICY,
+                        "policy %s: only a built-in row may name a schedule",
+                        base->name);
     const char *problem = base->check != NULL ? base->check(&setting) : NULL;
     if (problem != NULL)
         return kvr_fail(err, KVR_ERR_USAGE, "policy %s: %s", base->name,
@@ -379,6 +389,9 @@ enum kvr_status plan_init(struct plan *plan, const struct kvr_rows *rows,
         (plan->needs_optimum || options->bounds) && !options->stream_prefill;
     plan->looks_ahead =
         plan->needs_next || plan->needs_future || plan->needs_column;
+    for (size_t i = 0; status == KVR_OK && i < plan->n_run; i++)
+        if (plan->runs[i].foreign && plan->poison == NULL)
+            status = poison_new(&plan->poison, plan->stride, err);
     if (status == KVR_OK)
         status = pick_layers(plan, err);
     if (status == KVR_OK)
@@ -390,6 +403,7 @@ enum kvr_status plan_init(struct plan *plan, const struct kvr_rows *rows,
 
 void plan_fini(struct plan *plan)
 {
+    poison_free(plan->poison);
     free(plan->runs);
     free(plan->rising);
     free(plan->layer);

@@ -15,12 +15,16 @@
 static uint32_t below(const struct kvr_view *view, uint32_t index, uint32_t m)
 {
     const struct draw *d = view->ud;
-    const struct unit *u = d->unit;
+    struct unit *u = d->unit;
     const struct kvr_random stream = {.seed = d->seed,
                                       .purpose = d->purpose,
                                       .layer = u->setting.layer,
                                       .head = u->first_head};
 
+    if (d->purpose == KVR_RANDOM_POLICY &&
+        (u->run->policy->needs & KVR_NEEDS_RANDOM) == 0 &&
+        u->view.ties != KVR_TIES_RANDOM)
+        u->drew_unasked = true;
     return m > 0 ? kvr_random_below(&stream, view->step, u->run->replicate,
                                     index, m)
                  : 0;
@@ -80,7 +84,9 @@ static enum kvr_status allocate(struct unit *u, const struct plan *plan,
     for (uint32_t c = 0; u->share != NULL && c < u->n_cache; c++)
         u->share[c] = 1;
     if (policy->state_size != NULL) {
-        u->state = kvr_aligned_calloc(policy->state_size(&u->setting), 1);
+        u->state_size = policy->state_size(&u->setting);
+        u->state = u->run->foreign ? foreign_state(u->state_size)
+                                   : kvr_aligned_calloc(u->state_size, 1);
         ok = ok && u->state;
     }
     if (!ok)
@@ -138,7 +144,10 @@ enum kvr_status unit_init(struct unit *u, const struct layer_work *w,
 
 void unit_fini(struct unit *u)
 {
-    free(u->state);
+    if (u->run != NULL && u->run->foreign)
+        foreign_state_free(u->state);
+    else
+        free(u->state);
     free(u->score);
     free(u->resident);
     free(u->bits);
@@ -278,8 +287,11 @@ static void observe(struct unit *u, struct layer_work *w, struct kvr_view *view)
         view->accessed = w->accessed;
     }
     if (policy->update != NULL) {
-        if (policy->constants != NULL)
+        if (policy->constants != NULL && !u->run->foreign)
             policy->constants(&u->setting, constant);
+        else if (policy->constants != NULL &&
+                 !foreign_constant(constant, policy, &u->setting))
+            fail(u, view->step, "it sets more constants than the one there is");
         policy->update[plan->isa](u->score, w->weight, wide, view->step,
                                   constant);
     }
@@ -370,7 +382,7 @@ static void evict_one(struct unit *u, struct layer_work *w,
             u->tally[c].evictions++;
             u->tally[c].tied += *view->tied > 1;
             u->tally[c].tied_at_zero += *view->tied > 1 &&
-                                        view->weight != NULL &&
+                                        sees_rows(u->run) &&
                                         w->weight[victim] == 0;
         }
     u->evicted_now++;
@@ -391,9 +403,22 @@ static void evict(struct unit *u, struct layer_work *w, struct kvr_view *view,
         policy->rank[isa](w->key, u->score, view->n, view->step);
         key = w->key;
     } else if (policy->score != NULL) {
+        if (u->run->foreign) /* what it leaves out shows */
+            for (uint32_t i = 0; i < view->n; i++)
+                w->key[i] = w->second[i] = (kvr_real)NAN;
         policy->score[isa](u->state, view, w->key, w->second);
         key = w->key;
         second = policy->two_keys ? w->second : NULL;
+    }
+    view->first = max_u32(u->oldest, u->protect_first);
+    if (u->run->foreign && policy->victim == NULL) {
+        const uint32_t bad = foreign_no_number(u, view, key, second);
+        if (bad != UINT32_MAX) {
+            char what[96];
+            snprintf(what, sizeof what,
+                     "its score of position %u is not a number", bad);
+            fail(u, view->step, what);
+        }
     }
     for (; n > 0 && u->status == KVR_OK; n--) {
         view->n_evict = n;
@@ -460,6 +485,8 @@ static void see_facts(const struct unit *u, const struct layer_work *w,
     view->column_mass = f->column;
     view->recorded = f->summed + r * plan->stride;
     view->top_least = f->least[r * nb + u->run->budget_index];
+    if (u->run->foreign)
+        foreign_hide(u, plan, view);
 }
 
 /* After the row. What the next one cannot see goes first, so that no token it
@@ -530,5 +557,7 @@ void unit_advance(struct unit *u, struct layer_work *w, uint32_t first,
         step(u, w, first + r, k + r, r);
         u->gone_from[first + r + 1] = u->n_gone;
     }
+    if (u->run->foreign && u->status == KVR_OK && foreign_slip(u) != NULL)
+        fail(u, first + end - 1, foreign_slip(u));
     late_settle(u, w);
 }

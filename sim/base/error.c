@@ -32,13 +32,13 @@ enum kvr_status kvr_fail(struct kvr_error *err, enum kvr_status status,
     return status;
 }
 
-enum kvr_status kvr_error_prefix(struct kvr_error *err, const char *format, ...)
+void kvr_error_prefix(struct kvr_error *err, const char *format, ...)
 {
     char old[KVR_ERROR_SIZE];
     va_list args;
 
     if (err == NULL)
-        return KVR_ERR_INTERNAL;
+        return;
     memcpy(old, err->message, sizeof old);
     va_start(args, format);
     int used = vsnprintf(err->message, sizeof err->message, format, args);
@@ -48,7 +48,6 @@ enum kvr_status kvr_error_prefix(struct kvr_error *err, const char *format, ...)
     if ((size_t)used < sizeof err->message - 2)
         snprintf(err->message + used, sizeof err->message - (size_t)used,
                  ": %.900s", old);
-    return err->status;
 }
 
 const char *kvr_status_text(enum kvr_status status)

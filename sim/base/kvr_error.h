@@ -40,10 +40,9 @@ struct kvr_error {
 enum kvr_status kvr_fail(struct kvr_error *err, enum kvr_status status,
                          const char *format, ...) KVR_PRINTF(3, 4);
 
-/* Puts "prefix: " in front of the message that is there. Returns its status.
- * err may be NULL; then KVR_ERR_INTERNAL is returned, so pass the status on
- * by hand where that can happen. */
-enum kvr_status kvr_error_prefix(struct kvr_error *err, const char *format, ...)
+/* Puts "prefix: " in front of the message that is there; err may be NULL. The
+ * status is the caller's to pass on. */
+void kvr_error_prefix(struct kvr_error *err, const char *format, ...)
     KVR_PRINTF(2, 3);
 
 /* Short text of a status, static storage. */

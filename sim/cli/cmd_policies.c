@@ -54,10 +54,11 @@ static json_t *params_json(const struct kvr_policy *p)
 
 static json_t *policy_json(const struct kvr_policy *p)
 {
-    json_t *item = json_pack(
-        "{s:s, s:s, s:s, s:s?, s:s, s:s}", "policy", p->name, "summary",
-        p->summary, "cite", p->cite, "budget", p->budget_note, "class",
-        kvr_class_name(p->class_of), "observe", kvr_observe_name(p->observe));
+    json_t *item =
+        json_pack("{s:s, s:s, s:s, s:s?, s:s, s:s}", "policy", p->name,
+                  "summary", p->summary, "cite", p->cite, "budget",
+                  p->budget_note, "class", kvr_class_name(kvr_policy_class(p)),
+                  "observe", kvr_observe_name(p->observe));
 
     cli_set(item, "group",
             cli_text(p->observe == KVR_OBSERVE_NONE
@@ -89,7 +90,7 @@ static void print_one(const struct kvr_policy *p)
 {
     printf("%s -- %s\n\n", p->name, p->summary);
     printf("source     %s\n", p->cite);
-    printf("class      %s\n", kvr_class_name(p->class_of));
+    printf("class      %s\n", kvr_class_name(kvr_policy_class(p)));
     printf("observes   %s\n", kvr_observe_name(p->observe));
     if (p->observe != KVR_OBSERVE_NONE)
         printf("reduction  %s over %s\n", kvr_group_name(p->group),

@@ -268,7 +268,7 @@ static enum kvr_status fit_file(json_t *results, const struct options *options,
     if (status == KVR_OK) {
         status = fit_values(&fit, values, n, options, err);
         if (status != KVR_OK)
-            status = kvr_error_prefix(err, "%s", path);
+            kvr_error_prefix(err, "%s", path);
     }
     free(values);
     if (status != KVR_OK)

@@ -63,7 +63,7 @@ static void set_bounds(json_t *to, const struct kvr_interval *v)
 /* A rule that could run: neither knows the future nor is a bound. */
 static bool is_candidate(const struct kvr_run_result *run)
 {
-    const enum kvr_class c = run->policy->class_of;
+    const enum kvr_class c = kvr_policy_class(run->policy);
 
     return run->status == KVR_OK && run->model.recorded > 0 &&
            (c == KVR_CLASS_ONLINE || c == KVR_CLASS_PROMPT_WINDOW);

@@ -137,10 +137,11 @@ static json_t *params_json(const struct kvr_run_result *run)
 
 static const char *unrealisable(const struct kvr_run_result *run)
 {
-    if (run->policy->class_of == KVR_CLASS_OFFLINE ||
-        run->policy->class_of == KVR_CLASS_LOOK_AHEAD)
+    const enum kvr_class class_of = kvr_policy_class(run->policy);
+
+    if (class_of == KVR_CLASS_OFFLINE || class_of == KVR_CLASS_LOOK_AHEAD)
         return "knows rows to come";
-    if (run->policy->class_of == KVR_CLASS_BOUND)
+    if (class_of == KVR_CLASS_BOUND)
         return "a bound, not a rule";
     if (run->group == KVR_GROUP_PER_QUERY_HEAD)
         return "a set for each query head takes the group's size times the "
@@ -201,7 +202,8 @@ static void set_identity(json_t *item, const struct kvr_run_result *run)
     cli_set(item, "policy", cli_text(run->spec->policy->name));
     cli_set(item, "spec", cli_text(run->spec->text));
     cli_set(item, "params", params_json(run));
-    cli_set(item, "class", cli_text(kvr_class_name(run->policy->class_of)));
+    cli_set(item, "class",
+            cli_text(kvr_class_name(kvr_policy_class(run->policy))));
     cli_set(item, "observe", cli_text(kvr_observe_name(run->observe)));
     cli_set(item, "group",
             cli_text(run->observe == KVR_OBSERVE_NONE
