@@ -45,13 +45,17 @@ struct kvr_powerlaw_options {
     enum kvr_ks ks;
     uint64_t min_tail; /* a tail holds at least so many values; 0: 2 */
     double xmin;       /* > 0: this x_min, no search */
+    /* Called while x_min is searched for, now and then; NULL: not. */
+    void (*progress)(void *ud, uint64_t done, uint64_t total);
+    void *progress_ud;
 };
 
 struct kvr_powerlaw {
     bool discrete;
-    uint64_t n;         /* values used: those above 0 */
-    uint64_t n_dropped; /* zeros and negative values */
-    uint64_t n_tail;    /* values >= xmin */
+    uint64_t n;          /* values used: those above 0 */
+    uint64_t n_dropped;  /* zeros and negative values */
+    uint64_t n_tail;     /* values >= xmin */
+    uint64_t n_distinct; /* distinct ones among them */
     double xmin, alpha;
     double sigma;  /* standard error of alpha, from the tail alone */
     double ks;     /* distance at the fit, in the convention asked for */

@@ -81,7 +81,7 @@ static enum kvr_status place(struct kvr__law *law,
         return KVR_OK;
     }
     const enum kvr_status status =
-        kvr__law_search(&law->from, s, law->discrete, law->ks, least, err);
+        kvr__law_search(&law->from, law, least, options, err);
     if (status != KVR_OK)
         return status;
     if (law->from == s->n_distinct)
@@ -126,6 +126,7 @@ static enum kvr_status finish(struct kvr_powerlaw *fit, struct kvr__law *law,
         .n = s->n,
         .n_dropped = s->n_dropped,
         .n_tail = s->n - s->before[law->from],
+        .n_distinct = s->n_distinct - law->from,
         .xmin = law->xmin,
         .alpha = law->alpha,
         .ks = kvr__law_distance(law, INFINITY, &worst),

@@ -48,10 +48,11 @@ double kvr__law_distance(const struct kvr__law *law, double bound,
                          size_t *worst);
 
 /* Index of the best candidate, each distinct value but the largest whose tail
- * holds min_tail values; n_distinct if there is none. */
-enum kvr_status kvr__law_search(size_t *best, const struct kvr__sample *sample,
-                                bool discrete, enum kvr_ks ks,
+ * holds min_tail values; n_distinct if there is none. `like` has the sample,
+ * the kind and the distance. */
+enum kvr_status kvr__law_search(size_t *best, const struct kvr__law *like,
                                 uint64_t min_tail,
+                                const struct kvr_powerlaw_options *options,
                                 struct kvr_error *err) KVR_MUST_CHECK;
 
 #endif

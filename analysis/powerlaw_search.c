@@ -59,10 +59,12 @@ static double *gap_sums(const struct kvr__sample *s)
     return tail;
 }
 
-enum kvr_status kvr__law_search(size_t *best, const struct kvr__sample *sample,
-                                bool discrete, enum kvr_ks ks,
-                                uint64_t min_tail, struct kvr_error *err)
+enum kvr_status kvr__law_search(size_t *best, const struct kvr__law *like,
+                                uint64_t min_tail,
+                                const struct kvr_powerlaw_options *options,
+                                struct kvr_error *err)
 {
+    const struct kvr__sample *sample = like->sample;
     const size_t n = sample->n_distinct;
     double *sums = gap_sums(sample);
     double nearest = INFINITY;
@@ -77,10 +79,12 @@ enum kvr_status kvr__law_search(size_t *best, const struct kvr__sample *sample,
             .from = i,
             .xmin = sample->value[i],
             .log_xmin = sample->log_value[i],
-            .discrete = discrete,
-            .ks = ks,
+            .discrete = like->discrete,
+            .ks = like->ks,
         };
         size_t worst;
+        if (options->progress != NULL && i % 256 == 0)
+            options->progress(options->progress_ud, i, n);
         if (sample->n - sample->before[i] < min_tail)
             break;
         kvr__law_fit(&law, sums[i]);
@@ -93,6 +97,8 @@ enum kvr_status kvr__law_search(size_t *best, const struct kvr__sample *sample,
             *best = i;
         }
     }
+    if (options->progress != NULL)
+        options->progress(options->progress_ud, n, n);
     free(sums);
     return KVR_OK;
 }

@@ -81,6 +81,7 @@ struct cli_column {
     const char *path;
     const char *title; /* in the table; NULL: only in the CSV */
     int digits;        /* after the point, for reals in the table */
+    bool significant;  /* digits are significant ones */
     bool percent;      /* the table shows 100 times the value */
     bool optional;     /* in the table only where some item has it */
 };

@@ -16,7 +16,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FEW_POINTS = 50 };
+/* A tail of fewer values, or of fewer distinct ones, says little about any law:
+ * the row has a caution. */
+enum { FEW_POINTS = 50, FEW_DISTINCT = 10, MANY_VALUES = 100000 };
 
 static const size_t largest_file = (size_t)1 << 31;
 
@@ -109,8 +111,9 @@ static const struct cli_column columns[] = {
     {.path = "kind", .title = "kind"},
     {.path = "alpha", .title = "alpha", .digits = 3},
     {.path = "sigma", .title = "sigma", .digits = 3},
-    {.path = "xmin", .title = "xmin", .digits = 6},
+    {.path = "xmin", .title = "xmin", .digits = 6, .significant = true},
     {.path = "n_tail", .title = "tail"},
+    {.path = "n_distinct"},
     {.path = "tail_fraction", .title = "of n", .digits = 1, .percent = true},
     {.path = "ks", .title = "KS", .digits = 4},
     {.path = "cv2", .title = "CV2", .digits = 3},
@@ -119,9 +122,15 @@ static const struct cli_column columns[] = {
     {.path = "p_error"},
     {.path = "estimator"},
     {.path = "ks_convention"},
-    {.path = "not_fitted"},
+    {.path = "caution", .title = "caution", .optional = true},
+    {.path = "not_fitted", .title = "not fitted", .optional = true},
     {.path = NULL},
 };
+
+static void progress(void *ud, uint64_t done, uint64_t total)
+{
+    cli_progress(ud, "xmin", done, total);
+}
 
 static struct kvr_powerlaw_options fit_options(const struct options *options)
 {
@@ -130,6 +139,8 @@ static struct kvr_powerlaw_options fit_options(const struct options *options)
         .ks = (enum kvr_ks)options->ks,
         .min_tail = options->min_tail,
         .xmin = options->xmin,
+        .progress = options->values != NULL ? progress : NULL,
+        .progress_ud = (void *)(uintptr_t)&options->common,
     };
 }
 
@@ -167,6 +178,27 @@ static void set_not_computed(json_t *item)
     cli_null(item, "alternatives", "not computed");
 }
 
+/* What a reader of the row must know before the exponent. */
+static void set_caution(json_t *item, const struct kvr_powerlaw *fit)
+{
+    char text[128];
+
+    if (fit->n_distinct < 3)
+        snprintf(text, sizeof text,
+                 "%" PRIu64 " distinct values in the tail: any law fits them",
+                 fit->n_distinct);
+    else if (fit->n_tail < FEW_POINTS)
+        snprintf(text, sizeof text, "%" PRIu64 " values in the tail, below %d",
+                 fit->n_tail, FEW_POINTS);
+    else if (fit->n_distinct < FEW_DISTINCT)
+        snprintf(text, sizeof text,
+                 "%" PRIu64 " distinct values in the tail, below %d",
+                 fit->n_distinct, FEW_DISTINCT);
+    else
+        return;
+    cli_set(item, "caution", cli_text(text));
+}
+
 static void set_fit(json_t *item, const struct kvr_powerlaw *fit, int ks)
 {
     set_count(item, "n", fit->n + fit->n_dropped);
@@ -177,6 +209,7 @@ static void set_fit(json_t *item, const struct kvr_powerlaw *fit, int ks)
     cli_set(item, "sigma", cli_real(fit->sigma));
     cli_set(item, "xmin", cli_real(fit->xmin));
     set_count(item, "n_tail", fit->n_tail);
+    set_count(item, "n_distinct", fit->n_distinct);
     cli_set(item, "tail_fraction",
             cli_real((double)fit->n_tail / (double)fit->n));
     cli_set(item, "ks", cli_real(fit->ks));
@@ -186,15 +219,16 @@ static void set_fit(json_t *item, const struct kvr_powerlaw *fit, int ks)
     cli_set(item, "estimator",
             cli_text(fit->discrete ? "maximum likelihood, zeta law on integers"
                                    : "maximum likelihood, continuous"));
+    set_caution(item, fit);
     set_not_computed(item);
 }
 
 static void set_no_fit(json_t *item, size_t n, size_t zeros, const char *reason,
                        int ks)
 {
-    static const char *const nulls[] = {
-        "alpha",         "sigma", "xmin",   "n_tail",
-        "tail_fraction", "ks",    "loglik", "cv2"};
+    static const char *const nulls[] = {"alpha",  "sigma",      "xmin",
+                                        "n_tail", "n_distinct", "tail_fraction",
+                                        "ks",     "loglik",     "cv2"};
 
     set_count(item, "n", n);
     set_count(item, "zeros_dropped", zeros);
@@ -265,6 +299,11 @@ static enum kvr_status fit_file(json_t *results, const struct options *options,
     if (status == KVR_OK)
         status = parse_values(&values, &n, (const char *)text, path, err);
     free(text);
+    if (status == KVR_OK && n > MANY_VALUES && options->xmin == 0)
+        kvr_log(KVR_LOG_NOTE,
+                "%s: %zu values: each distinct one is tried as xmin, which "
+                "may take minutes where no power law fits; --xmin X tries one",
+                path, n);
     if (status == KVR_OK) {
         status = fit_values(&fit, values, n, options, err);
         if (status != KVR_OK)
@@ -369,14 +408,14 @@ static void add_items(const struct run *run, const struct cli_heads *heads,
         else
             set_fit(item, &fits[i].fit, run->options->ks);
         none += fits[i].not_fitted != NULL;
-        few += fits[i].not_fitted == NULL && fits[i].fit.n_tail < FEW_POINTS;
+        few += json_object_get(item, "caution") != NULL;
         cli_add(run->results, item);
     }
     if (few > 0)
         kvr_log(KVR_LOG_WARNING,
-                "%u of %u heads have fewer than %d tokens in the tail; their "
-                "exponents say little",
-                few, heads->n, FEW_POINTS);
+                "%u of %u heads have few tokens in the tail (see caution); "
+                "their exponents say little",
+                few, heads->n);
     if (none > 0)
         kvr_log(KVR_LOG_WARNING,
                 "%u of %u heads could not be fitted; not_fitted says why", none,

@@ -76,8 +76,8 @@ static void add_table_value(struct text *t, const json_t *value,
 {
     if (json_is_number(value) && (json_is_real(value) || column->percent)) {
         const double v = json_number_value(value);
-        add(t, "%.*f%s", column->digits, column->percent ? 100 * v : v,
-            column->percent ? "%" : "");
+        add(t, column->significant ? "%.*g%s" : "%.*f%s", column->digits,
+            column->percent ? 100 * v : v, column->percent ? "%" : "");
     } else if (json_is_null(value) || value == NULL) {
         add(t, "-");
     } else {
