@@ -381,9 +381,8 @@ static void evict_one(struct unit *u, struct layer_work *w,
         for (uint32_t c = 0; c < u->n_cache; c++) {
             u->tally[c].evictions++;
             u->tally[c].tied += *view->tied > 1;
-            u->tally[c].tied_at_zero += *view->tied > 1 &&
-                                        sees_rows(u->run) &&
-                                        w->weight[victim] == 0;
+            u->tally[c].tied_at_zero +=
+                *view->tied > 1 && sees_rows(u->run) && w->weight[victim] == 0;
         }
     u->evicted_now++;
     if (u->log != NULL)

@@ -302,6 +302,11 @@ enum kvr_status kvr__dump_open_npy(struct dump *dump,
                                    const struct kvr_import_options *options,
                                    struct kvr_error *err)
 {
+    if (options->dataset != NULL)
+        return kvr_fail(err, KVR_ERR_USAGE,
+                        "%s: --dataset names one of an HDF5 file; this is one "
+                        "array",
+                        dump->path);
     struct npy *npy = kvr_calloc(1, sizeof *npy);
 
     if (npy == NULL)

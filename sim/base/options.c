@@ -90,6 +90,8 @@ static enum kvr_status store_number(const struct kvr_option *o,
                        o->type == KVR_OPTION_BYTES ? "a size such as 512M"
                                                    : "a number",
                        text, err);
+        if (o->max > 0 && (u64 >> 63) != 0)
+            return bad(o, "a number up to 9223372036854775807", text, err);
         memcpy(to, &u64, sizeof u64);
     }
     return KVR_OK;

@@ -31,6 +31,7 @@ const struct kvr_option cli_common_options[] = {
      .type = KVR_OPTION_U64,
      .offset = FIELD(seed),
      .argument = "N",
+     .max = 9223372036854775807.0, /* what JSON's integers hold here */
      .help = "seed of everything random (default 0)"},
     {.name = "format",
      .type = KVR_OPTION_CHOICE,
@@ -94,15 +95,72 @@ static void print_line(enum kvr_log_level level, const char *line, void *ud)
                 level == KVR_LOG_WARNING ? "warning: " : "", line);
 }
 
-static void rows_of(const struct cli_command *self,
-                    const struct kvr_option *rows[3])
+enum {
+    N_COMMON = sizeof cli_common_options / sizeof cli_common_options[0],
+};
+
+static bool obeys(const struct cli_command *self, const struct kvr_option *o)
 {
-    size_t n = 0;
+    static const struct {
+        size_t offset;
+        unsigned flag;
+    } needed[] = {
+        {FIELD(threads), CLI_THREADS}, {FIELD(memory), CLI_MEMORY},
+        {FIELD(seed), CLI_SEED},       {FIELD(output), CLI_OUTPUT},
+        {FIELD(force), CLI_OUTPUT},    {FIELD(no_provenance), CLI_OUTPUT},
+        {FIELD(format), CLI_REPORT},   {FIELD(save), CLI_REPORT},
+        {FIELD(layers), CLI_PICKS},    {FIELD(heads), CLI_PICKS}};
+
+    for (size_t i = 0; i < sizeof needed / sizeof needed[0]; i++)
+        if (needed[i].offset == o->offset)
+            return (self->obeys & needed[i].flag) != 0;
+    return true;
+}
+
+/* A command's rows: its own, and of the common ones those that it obeys. */
+struct rows {
+    const struct kvr_option *list[3];
+    struct kvr_option common[N_COMMON];
+};
+
+static void rows_of(const struct cli_command *self, struct rows *rows)
+{
+    size_t n = 0, m = 0;
 
     if (self->options != NULL)
-        rows[n++] = self->options;
-    rows[n++] = cli_common_options;
-    rows[n] = NULL;
+        rows->list[n++] = self->options;
+    rows->list[n++] = rows->common;
+    rows->list[n] = NULL;
+    for (const struct kvr_option *o = cli_common_options; o->name != NULL; o++)
+        if (obeys(self, o))
+            rows->common[m++] = *o;
+    rows->common[m] = (struct kvr_option){.name = NULL};
+}
+
+/* Says of an option that others have why this command refuses it. */
+static enum kvr_status explain(const struct cli_command *self, int argc,
+                               char **argv, enum kvr_status status,
+                               struct kvr_error *err)
+{
+    static const char unknown[] = "unknown option '";
+
+    if (status != KVR_ERR_USAGE || err == NULL ||
+        strncmp(err->message, unknown, strlen(unknown)) != 0)
+        return status;
+    for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++)
+        for (const struct kvr_option *o = cli_common_options; o->name != NULL;
+             o++) {
+            const char *word = argv[i];
+            const size_t n = strlen(o->name);
+            if (strncmp(word, "--", 2) == 0 &&
+                strncmp(word + 2, o->name, n) == 0 &&
+                (word[2 + n] == '\0' || word[2 + n] == '=') && !obeys(self, o))
+                return kvr_fail(err, KVR_ERR_USAGE,
+                                "%s does not take --%s; kvreplay %s --help "
+                                "lists what it takes",
+                                self->name, o->name, self->name);
+        }
+    return status;
 }
 
 static void print_usage(const struct cli_command *self,
@@ -188,18 +246,19 @@ enum kvr_status cli_parse(const struct cli_command *self, int argc, char **argv,
                           size_t *n_operand, size_t least, size_t most,
                           bool *done, struct kvr_error *err)
 {
-    const struct kvr_option *rows[3];
+    struct rows rows;
     const struct cli_common *common = options;
 
-    rows_of(self, rows);
+    rows_of(self, &rows);
     *done = false;
     *operands = kvr_calloc((size_t)argc + 1, sizeof **operands);
     if (*operands == NULL)
         return kvr_no_memory(err, "operands", (size_t)argc);
-    enum kvr_status status =
-        kvr_options_parse(rows, argc, argv, options, *operands, n_operand, err);
+    enum kvr_status status = kvr_options_parse(rows.list, argc, argv, options,
+                                               *operands, n_operand, err);
+    status = explain(self, argc, argv, status, err);
     if (status == KVR_OK && common->help) {
-        print_usage(self, rows);
+        print_usage(self, rows.list);
         *done = true;
         return KVR_OK;
     }
@@ -222,10 +281,10 @@ enum kvr_status cli_parse(const struct cli_command *self, int argc, char **argv,
 void cli_parse_free(const struct cli_command *self, void *options,
                     const char **operands)
 {
-    const struct kvr_option *rows[3];
+    struct rows rows;
 
-    rows_of(self, rows);
-    kvr_options_free(rows, options);
+    rows_of(self, &rows);
+    kvr_options_free(rows.list, options);
     free(operands);
 }
 

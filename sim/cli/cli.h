@@ -34,12 +34,24 @@ struct cli_common {
 };
 extern const struct kvr_option cli_common_options[];
 
+/* The common options that a command obeys. -q, -v and -h hold for all; another
+ * one is refused, and does not stand in the command's help. */
+enum cli_obeys {
+    CLI_THREADS = 1 << 0,
+    CLI_MEMORY = 1 << 1,
+    CLI_SEED = 1 << 2,
+    CLI_OUTPUT = 1 << 3, /* with --force and --no-provenance */
+    CLI_REPORT = 1 << 4, /* --format and --save */
+    CLI_PICKS = 1 << 5,  /* --layers and --heads */
+};
+
 struct cli_command {
     const char *name;
     const char *group;    /* heading in the overview */
     const char *operands; /* "TRACE..", for the usage */
     const char *summary;
     const struct kvr_option *options; /* its own rows, may be NULL */
+    unsigned obeys;                   /* enum cli_obeys */
     /* argv without the program's and the command's name. */
     enum kvr_status (*run)(const struct cli_command *self, int argc,
                            char **argv, struct kvr_error *err);

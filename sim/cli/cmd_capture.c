@@ -213,6 +213,9 @@ static enum kvr_status check_usage(const struct options *o,
                         "--top-p: expected above 0 and at most 1, found 0");
     if (o->top_p_given && o->temperature == 0)
         return kvr_fail(err, KVR_ERR_USAGE, "--top-p needs --temp above 0");
+    if (o->ids != NULL && o->no_special)
+        return kvr_fail(err, KVR_ERR_USAGE,
+                        "--no-special is about text; --ids gives tokens");
     if (o->common.output == NULL && !o->dry_run)
         return kvr_fail(err, KVR_ERR_USAGE,
                         "capture: expected -o OUT.kvt.h5 (or --dry-run)");
@@ -580,5 +583,7 @@ const struct cli_command cmd_capture = {
                 "-o OUT.kvt.h5",
     .summary = "decode with a model and record its attention",
     .options = rows,
+    .obeys = CLI_THREADS | CLI_MEMORY | CLI_SEED | CLI_OUTPUT | CLI_REPORT |
+             CLI_PICKS,
     .run = run_capture,
 };

@@ -145,5 +145,7 @@ const struct cli_command cmd_gap = {
     .operands = "TRACE..",
     .summary = "how much of a policy's loss was avoidable",
     .options = replay_option_rows,
+    .obeys = CLI_THREADS | CLI_MEMORY | CLI_SEED | CLI_OUTPUT | CLI_REPORT |
+             CLI_PICKS,
     .run = run,
 };

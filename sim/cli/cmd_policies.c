@@ -195,5 +195,6 @@ const struct cli_command cmd_policies = {
     .operands = "[NAME]",
     .summary = "the eviction rules, or one with its parameters",
     .options = rows,
+    .obeys = CLI_OUTPUT | CLI_REPORT,
     .run = run,
 };

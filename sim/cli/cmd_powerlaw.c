@@ -525,6 +525,13 @@ static enum kvr_status report_all(struct cli_report *report,
     return status;
 }
 
+static bool of_traces(const struct options *o)
+{
+    return o->common.layers != NULL || o->common.heads != NULL ||
+           o->common.threads != 0 || o->rows != 0 || o->per_row ||
+           o->skip_first != 0 || o->prompt_len != 0;
+}
+
 static enum kvr_status run_powerlaw(const struct cli_command *self, int argc,
                                     char **argv, struct kvr_error *err)
 {
@@ -543,6 +550,13 @@ static enum kvr_status run_powerlaw(const struct cli_command *self, int argc,
                           "shows how",
                           n_path > 0 ? "either traces or --values, not both"
                                      : "a trace, or --values FILE");
+        goto out;
+    }
+    if (options.values != NULL && of_traces(&options)) {
+        status = kvr_fail(err, KVR_ERR_USAGE,
+                          "powerlaw: --layers, --heads, --rows, --per-row, "
+                          "--skip-first, --prompt-len and --threads are about "
+                          "traces, not --values");
         goto out;
     }
     struct cli_report report = {.command = self->name,
@@ -570,5 +584,6 @@ const struct cli_command cmd_powerlaw = {
     .operands = "TRACE.. | --values FILE",
     .summary = "power-law fits of accumulated attention, per head",
     .options = own_options,
+    .obeys = CLI_THREADS | CLI_MEMORY | CLI_OUTPUT | CLI_REPORT | CLI_PICKS,
     .run = run_powerlaw,
 };

@@ -65,5 +65,7 @@ const struct cli_command cmd_replay = {
     .operands = "TRACE..",
     .summary = "what eviction policies lose on recorded attention",
     .options = replay_option_rows,
+    .obeys = CLI_THREADS | CLI_MEMORY | CLI_SEED | CLI_OUTPUT | CLI_REPORT |
+             CLI_PICKS,
     .run = run,
 };

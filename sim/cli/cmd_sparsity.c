@@ -216,5 +216,6 @@ const struct cli_command cmd_sparsity = {
     .operands = "TRACE..",
     .summary = "near-zero attention, sinks, concentration, per head",
     .options = own_options,
+    .obeys = CLI_THREADS | CLI_MEMORY | CLI_OUTPUT | CLI_REPORT | CLI_PICKS,
     .run = run_sparsity,
 };

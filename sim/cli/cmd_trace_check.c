@@ -75,5 +75,6 @@ const struct cli_command cmd_trace_check = {
     .group = "Traces",
     .operands = "TRACE..",
     .summary = "read all of it; exit 1 where it is damaged or unfinished",
+    .obeys = CLI_THREADS | CLI_MEMORY | CLI_OUTPUT | CLI_REPORT,
     .run = run,
 };

@@ -124,5 +124,6 @@ const struct cli_command cmd_trace_import = {
     .operands = "IN -o OUT",
     .summary = "attention dumps (.npy, HDF5) become a trace",
     .options = own_options,
+    .obeys = CLI_MEMORY | CLI_OUTPUT,
     .run = run,
 };

@@ -228,5 +228,6 @@ const struct cli_command cmd_trace_info = {
     .group = "Traces",
     .operands = "TRACE..",
     .summary = "what a trace or a journal holds",
+    .obeys = CLI_OUTPUT | CLI_REPORT,
     .run = run,
 };

@@ -36,5 +36,6 @@ const struct cli_command cmd_trace_repair = {
     .group = "Traces",
     .operands = "IN.part|IN.h5 -o OUT",
     .summary = "a finished file from a journal or one left open",
+    .obeys = CLI_OUTPUT,
     .run = run,
 };

@@ -215,5 +215,6 @@ const struct cli_command cmd_trace_show = {
     .operands = "TRACE",
     .summary = "one row of attention, with its tokens",
     .options = own_options,
+    .obeys = CLI_OUTPUT | CLI_REPORT,
     .run = run,
 };

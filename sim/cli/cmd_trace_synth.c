@@ -135,5 +135,6 @@ const struct cli_command cmd_trace_synth = {
     .operands = "-o OUT",
     .summary = "a synthetic trace, the same for the same seed",
     .options = own_options,
+    .obeys = CLI_THREADS | CLI_MEMORY | CLI_SEED | CLI_OUTPUT,
     .run = run,
 };
