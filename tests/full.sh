@@ -5,7 +5,7 @@
 # the script, but only after the other parts have run.
 #
 # usage: full.sh [JOBS [PART ..]]; parts: memcheck cppcheck tidy fuzz kills
-# mutants nvcc emulated
+# bytes mutants nvcc emulated
 # SPDX-License-Identifier: GPL-3.0-or-later
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -93,6 +93,13 @@ fuzz_part() {
     say "fuzz: $rounds mutations of each file"
 }
 
+# One tile, one stream: as often as a fault of one tile in 10,000 needs.
+bytes_part() {
+    configure_build build-release || return 1
+    KVR_CODEC_ROUNDS=3000 build-release/tests/check_codec >&2 || return 1
+    say "bytes: 3000 compressors, 96 tiles each"
+}
+
 kills_part() {
     configure_build build-asan -DCMAKE_BUILD_TYPE=RelWithDebInfo \
         -DKVR_SANITIZE=address || return 1
@@ -130,7 +137,7 @@ emulated_part() {
         build-emulated/tests/check_decoder_smollm2 >&2
 }
 
-for part in ${*:-memcheck cppcheck tidy fuzz kills mutants nvcc emulated}; do
+for part in ${*:-memcheck cppcheck tidy fuzz kills bytes mutants nvcc emulated}; do
     say "$part"
     "${part}_part" || failed+=("$part")
 done

@@ -54,7 +54,7 @@ BEGIN {
     n = split("dirent endian fcntl fnmatch ftw getopt glob libgen poll " \
         "regex sched spawn strings termios unistd", words, " ")
     for (i = 1; i <= n; i++) posix[words[i] ".h"] = 1
-    house["registry.c"]; house["spec.c"]
+    house["registry.c"]; house["spec.c"]; house["table.c"]
 }
 
 FILENAME ~ /includes\.txt$/ {
