@@ -137,7 +137,9 @@ emulated_part() {
         build-emulated/tests/check_decoder_smollm2 >&2
 }
 
-for part in ${*:-memcheck cppcheck tidy fuzz kills bytes mutants nvcc emulated}; do
+parts=(memcheck cppcheck tidy fuzz kills bytes mutants nvcc emulated)
+[ $# -gt 0 ] && parts=("$@")
+for part in "${parts[@]}"; do
     say "$part"
     "${part}_part" || failed+=("$part")
 done

@@ -8,6 +8,7 @@
 #include "hash.h"
 #include "journal.h"
 #include "kvr_file.h"
+#include "kvr_journal.h"
 #include "kvr_memory.h"
 #include "kvr_text.h"
 
@@ -157,16 +158,75 @@ static enum kvr_status write_file(struct assembly *a, struct kvr_error *err)
     return status == KVR_OK ? closed : status;
 }
 
+/* The first problem that a check of every row finds, or OK. */
+static enum kvr_status check_whole(const char *path, struct kvr_error *err)
+{
+    struct kvr_trace_report report;
+    enum kvr_status status = kvr_trace_check(&report, path, 0, UINT64_MAX, err);
+
+    if (status != KVR_OK)
+        return status;
+    if (!report.ok)
+        status = kvr_fail(err, KVR_ERR_INPUT, "%s",
+                          report.n_problem > 0 ? report.problems[0]
+                                               : "it is not whole");
+    kvr_trace_report_free(&report);
+    return status;
+}
+
+/* Nothing counts as written before it was read. */
+static enum kvr_status read_back(const struct assembly *a, const char *path,
+                                 bool whole, struct kvr_error *err)
+{
+    struct kvr_trace *trace = NULL;
+    struct kvr_error why = {0};
+    enum kvr_status status = kvr_trace_open(&trace, a->path, &why);
+
+    if (status == KVR_OK &&
+        (kvr_trace_shape(trace)->n_token != a->shape.n_token ||
+         strcmp(kvr_trace_facts(trace)->hash, a->hash) != 0))
+        status =
+            kvr_fail(&why, KVR_ERR_INTERNAL,
+                     "%u steps and the hash '%s', %u steps and '%s' were "
+                     "written",
+                     kvr_trace_shape(trace)->n_token,
+                     kvr_trace_facts(trace)->hash, a->shape.n_token, a->hash);
+    kvr_trace_close(trace);
+    if (status == KVR_OK && whole)
+        status = check_whole(a->path, &why);
+    if (status == KVR_OK)
+        return KVR_OK;
+    return kvr_fail(err, status,
+                    "%s: what was put together does not read "
+                    "back: %s",
+                    path, why.message);
+}
+
+/* A hard link is refused where the name is taken, a rename is not; some file
+ * systems have no links. */
+static bool link_into_place(const char *temporary, const char *path)
+{
+    if (link(temporary, path) == 0) {
+        unlink(temporary);
+        return true;
+    }
+    if (errno == EEXIST || kvr_file_exists(path)) {
+        errno = EEXIST;
+        return false;
+    }
+    return rename(temporary, path) == 0;
+}
+
 static enum kvr_status move_into_place(const char *temporary, const char *path,
                                        bool force, struct kvr_error *err)
 {
-    if (!force && kvr_file_exists(path))
+    if (force ? rename(temporary, path) == 0 : link_into_place(temporary, path))
+        return kvr_sync_folder(path, err);
+    if (errno == EEXIST)
         return kvr_fail(err, KVR_ERR_EXISTS,
                         "%s: exists; --force overwrites it", path);
-    if (rename(temporary, path) != 0)
-        return kvr_fail(err, KVR_ERR_IO, "%s: cannot be renamed into place: %s",
-                        path, strerror(errno));
-    return kvr_sync_folder(path, err);
+    return kvr_fail(err, KVR_ERR_IO, "%s: cannot be renamed into place: %s",
+                    path, strerror(errno));
 }
 
 static enum kvr_status check_space(const struct assembly *a, const char *path,
@@ -188,7 +248,7 @@ static enum kvr_status check_space(const struct assembly *a, const char *path,
 }
 
 enum kvr_status kvr__assemble(struct content *content, int fd, const char *path,
-                              bool force, struct kvr_error *err)
+                              bool force, bool whole, struct kvr_error *err)
 {
     struct assembly a = {
         .content = content, .shape = content->box->shape, .fd = fd};
@@ -213,6 +273,8 @@ enum kvr_status kvr__assemble(struct content *content, int fd, const char *path,
         status = hash_content(&a, err);
     if (status == KVR_OK) {
         status = write_file(&a, err);
+        if (status == KVR_OK)
+            status = read_back(&a, path, whole, err);
         if (status == KVR_OK)
             status = move_into_place(temporary, path, force, err);
         if (status != KVR_OK)

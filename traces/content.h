@@ -150,8 +150,10 @@ enum kvr_status kvr__content_token(struct content *content, int32_t id,
 void kvr__content_sort(struct content *content);
 
 /* Writes the finished file from the committed steps; `fd` is the journal's.
- * path is replaced in one rename. */
+ * The file is read back before it gets its name: opened, its steps and hash
+ * compared, and with `whole` every row checked. path is replaced in one
+ * rename, or, without force, made where nothing is. */
 enum kvr_status kvr__assemble(struct content *content, int fd, const char *path,
-                              bool force, struct kvr_error *err);
+                              bool force, bool whole, struct kvr_error *err);
 
 #endif

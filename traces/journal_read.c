@@ -27,10 +27,18 @@ bool kvr_journal_is(const char *path)
 
     if (fd < 0)
         return false;
-    const bool is =
-        kvr__pread_all(fd, &magic, sizeof magic, 0) && magic == JOURNAL_MAGIC;
+    /* One that cannot be read is opened as a journal, which says why. */
+    const bool is = kvr__pread_all(fd, &magic, sizeof magic, 0)
+                        ? magic == JOURNAL_MAGIC
+                        : errno != 0;
     close(fd);
     return is;
+}
+
+static bool fail(struct kvr_journal *j, enum kvr_status status)
+{
+    j->failed = status;
+    return false;
 }
 
 KVR_PRINTF(2, 3)
@@ -43,8 +51,23 @@ static void note(struct kvr_journal *j, const char *format, ...)
     va_end(args);
 }
 
+/* n bytes of the record at `at`. False: the file is shorter (noted as a cut),
+ * or the system failed. */
+static bool take_bytes(struct kvr_journal *j, void *to, size_t n, uint64_t from,
+                       uint64_t at)
+{
+    if (kvr__pread_all(j->fd, to, n, from))
+        return true;
+    if (errno != 0)
+        return fail(j, kvr_fail(&j->why, KVR_ERR_IO,
+                                "%s: cannot be read at byte %llu: %s", j->path,
+                                (unsigned long long)from, strerror(errno)));
+    note(j, "cut inside the record at byte %llu", (unsigned long long)at);
+    return false;
+}
+
 /* Reads the record at `at` with its payload. False: the journal ends here,
- * or `note` says what is wrong. */
+ * `note` says what is wrong, or j->failed. */
 static bool next_record(struct kvr_journal *j, uint64_t at, uint64_t sequence,
                         struct journal_record *r)
 {
@@ -52,11 +75,12 @@ static bool next_record(struct kvr_journal *j, uint64_t at, uint64_t sequence,
 
     if (at == j->facts.size)
         return false;
-    if (j->facts.size - at < sizeof *r ||
-        !kvr__pread_all(j->fd, r, sizeof *r, at)) {
+    if (j->facts.size - at < sizeof *r) {
         note(j, "cut inside the record at byte %llu", byte);
         return false;
     }
+    if (!take_bytes(j, r, sizeof *r, at, at))
+        return false;
     if (r->magic != JOURNAL_MAGIC ||
         r->hash != kvr_hash64(r, offsetof(struct journal_record, hash)) ||
         r->sequence != sequence) {
@@ -68,12 +92,10 @@ static bool next_record(struct kvr_journal *j, uint64_t at, uint64_t sequence,
         note(j, "cut inside the record at byte %llu", byte);
         return false;
     }
-    if (!kvr_grow((void **)&j->payload, &j->capacity, r->size, 1) ||
-        !kvr__pread_all(j->fd, j->payload, r->size, at + sizeof *r)) {
-        note(j, "the record at byte %llu cannot be read (%llu bytes)", byte,
-             (unsigned long long)r->size);
+    if (!kvr_grow((void **)&j->payload, &j->capacity, r->size, 1))
+        return fail(j, kvr_no_memory(&j->why, j->path, r->size));
+    if (!take_bytes(j, j->payload, r->size, at + sizeof *r, at))
         return false;
-    }
     if (r->payload_hash != kvr_hash64(j->payload, r->size)) {
         j->facts.damaged = true;
         note(j, "the record at byte %llu is damaged (its %llu bytes)", byte,
@@ -149,7 +171,7 @@ static uint64_t rows_size(const struct content *c, uint32_t first, uint32_t n,
 }
 
 /* `size` bytes of rows: the payload, or what is inflated from it into *own.
- * NULL: it holds something else, or there is no memory. */
+ * NULL: it holds something else, or j->failed. */
 static const uint8_t *rows_of(struct kvr_journal *j, const struct content *c,
                               const struct journal_record *r, uint64_t size,
                               uint8_t **own)
@@ -162,10 +184,13 @@ static const uint8_t *rows_of(struct kvr_journal *j, const struct content *c,
     if (r->extra != ROWS_DEFLATED || size / 1040 > r->size)
         return NULL;
     *own = malloc(size);
-    if (*own == NULL || !kvr__codec_unpack(j->codec, *own, size / item, item,
-                                           j->payload, r->size, true))
-        return NULL;
-    return *own;
+    errno = 0;
+    if (*own != NULL && kvr__codec_unpack(j->codec, *own, size / item, item,
+                                          j->payload, r->size, true))
+        return *own;
+    if (*own == NULL || errno == ENOMEM)
+        fail(j, kvr_no_memory(&j->why, "rows of a journal", size));
+    return NULL;
 }
 
 static bool apply_rows(struct kvr_journal *j, struct content *c,
@@ -185,8 +210,10 @@ static bool apply_rows(struct kvr_journal *j, struct content *c,
         for (uint32_t row = r->a; row < r->a + r->b; row++) {
             const size_t bytes = kvr__content_row_size(c, s, row);
             uint8_t *to = kvr__content_row(c, s, row);
-            if (to == NULL)
+            if (to == NULL) {
+                fail(j, kvr_no_memory(&j->why, "a row", bytes));
                 goto out;
+            }
             memcpy(to, from, bytes);
             from += bytes;
         }
@@ -217,15 +244,17 @@ static bool apply_array(struct kvr_journal *j, struct content *c,
     return true;
 }
 
-static bool apply_widen(struct content *c, const struct journal_record *r)
+static bool apply_widen(struct kvr_journal *j, struct content *c,
+                        const struct journal_record *r)
 {
     if (r->a >= c->box->shape.n_layer || r->b < SET_QUERY || r->b > SET_VALUE)
         return false;
     const uint32_t slot = c->first_slot[r->b][r->a];
-    return slot < c->first_slot[r->b][r->a + 1] &&
-           c->heads[slot].item == sizeof(uint16_t) &&
-           r->c <= c->box->shape.n_token &&
-           kvr__content_widen(c, r->a, (enum row_set)r->b, r->c);
+    if (slot >= c->first_slot[r->b][r->a + 1] ||
+        c->heads[slot].item != sizeof(uint16_t) || r->c > c->box->shape.n_token)
+        return false;
+    return kvr__content_widen(c, r->a, (enum row_set)r->b, r->c) ||
+           fail(j, kvr_no_memory(&j->why, "wider rows", r->size));
 }
 
 static bool apply_mlp(struct kvr_journal *j, struct content *c,
@@ -318,11 +347,17 @@ static bool apply(struct kvr_journal *j, struct content *c,
     case JOURNAL_COMMIT:
         return apply_commit(c, r);
     case JOURNAL_WIDEN:
-        return apply_widen(c, r);
+        return apply_widen(j, c, r);
     case JOURNAL_MLP:
         return apply_mlp(j, c, r, err);
     }
     return false;
+}
+
+static enum kvr_status pass_on(const struct kvr_journal *j,
+                               struct kvr_error *err)
+{
+    return kvr_fail(err, j->failed, "%s", j->why.message);
 }
 
 static enum kvr_status read_header(struct kvr_journal *j, struct kvr_error *err)
@@ -332,7 +367,10 @@ static enum kvr_status read_header(struct kvr_journal *j, struct kvr_error *err)
 
     kvr__content_free(j->content);
     j->content = NULL;
-    if (!next_record(j, 0, 0, &r) || r.type != JOURNAL_HEADER)
+    const bool found = next_record(j, 0, 0, &r);
+    if (j->failed != KVR_OK)
+        return pass_on(j, err);
+    if (!found || r.type != JOURNAL_HEADER)
         return kvr_fail(err, KVR_ERR_INPUT, "%s: no journal: %s", j->path,
                         j->facts.problem[0] != '\0'
                             ? j->facts.problem
@@ -364,8 +402,14 @@ static enum kvr_status apply_all(struct kvr_journal *j, uint64_t *end,
     if (status != KVR_OK)
         return status;
     for (uint64_t sequence = 0; at < *end; sequence++) {
-        if (!next_record(j, at, sequence, &r) ||
-            !apply(j, j->content, &r, at, err)) {
+        struct kvr_error why = {0};
+        const bool fits = next_record(j, at, sequence, &r) &&
+                          apply(j, j->content, &r, at, &why);
+        if (!fits && j->failed == KVR_OK && why.status == KVR_ERR_MEMORY)
+            fail(j, kvr_fail(&j->why, why.status, "%s", why.message));
+        if (j->failed != KVR_OK)
+            return pass_on(j, err);
+        if (!fits) {
             j->facts.damaged = true;
             note(j, "the record at byte %llu does not fit those before it",
                  (unsigned long long)at);
@@ -399,6 +443,8 @@ static enum kvr_status read_journal(struct kvr_journal *j,
     if (status != KVR_OK)
         return status;
     uint64_t end = find_last_commit(j);
+    if (j->failed != KVR_OK)
+        return pass_on(j, err);
     while (status == KVR_OK && again)
         status = apply_all(j, &end, &again, err);
     if (status != KVR_OK)

@@ -14,6 +14,10 @@ struct kvr_journal {
     struct kvr_journal_facts facts;
     uint8_t *payload; /* of the record read last */
     size_t capacity;
+    /* A call that failed: no memory, or the system cannot read. What comes
+     * behind is not known, so it is neither damage nor the journal's end. */
+    enum kvr_status failed;
+    struct kvr_error why;
 };
 
 #endif

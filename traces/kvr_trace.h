@@ -306,10 +306,11 @@ enum kvr_status kvr_writer_finish(struct kvr_writer *writer,
  * (trace repair reads it), else it is removed. */
 void kvr_writer_abandon(struct kvr_writer *writer);
 
-/* Now, as ISO 8601 in UTC, for `created`; SOURCE_DATE_EPOCH in the
- * environment, where it is a number, stands for now. */
+/* Now, as ISO 8601 in UTC, for `created`; SOURCE_DATE_EPOCH in the environment
+ * stands for now. KVR_ERR_USAGE where it is no number of seconds. */
 enum { KVR_TIME_TEXT = 24 };
-void kvr_trace_time(char out[KVR_TIME_TEXT]);
+enum kvr_status kvr_trace_time(char out[KVR_TIME_TEXT],
+                               struct kvr_error *err) KVR_MUST_CHECK;
 
 /* Bytes on disk that a trace of this shape will take: raw is what it stores
  * without compression, expected assumes the usual ratios. */

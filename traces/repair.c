@@ -13,16 +13,22 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The journal, and what an assembly that was killed left beside it. */
-static void remove_journal(const char *path)
+/* OUT's own journal goes when OUT is there; one that was named otherwise is the
+ * user's. What an assembly that was killed left beside it goes too. */
+static void remove_journal(const char *path, const char *to)
 {
     const size_t n = strlen(path), m = strlen(JOURNAL_SUFFIX);
+    char *own = kvr__path_with(to, JOURNAL_SUFFIX);
     char *temporary = kvr__path_with(path, ASSEMBLY_SUFFIX);
 
     if (temporary != NULL && n > m && strcmp(path + n - m, JOURNAL_SUFFIX) == 0)
         unlink(temporary);
+    if (own != NULL && kvr_same_file(own, path))
+        unlink(path);
+    else
+        kvr_log(KVR_LOG_NOTE, "%s: is kept", path);
+    free(own);
     free(temporary);
-    unlink(path);
 }
 
 static enum kvr_status repair_journal(const char *from, const char *to,
@@ -41,12 +47,12 @@ static enum kvr_status repair_journal(const char *from, const char *to,
             kvr_fail(err, KVR_ERR_NOTHING, "%s: no step was closed%s%s", from,
                      j->facts.problem[0] != '\0' ? ": " : "", j->facts.problem);
     else
-        status = kvr__assemble(j->content, j->fd, to, force, err);
+        status = kvr__assemble(j->content, j->fd, to, force, true, err);
     if (status == KVR_OK && j->facts.problem[0] != '\0')
         kvr_log(KVR_LOG_WARNING, "%s: %s: %u steps before it are kept", from,
                 j->facts.problem, j->facts.n_step);
     if (status == KVR_OK && !j->facts.damaged)
-        remove_journal(from);
+        remove_journal(from, to);
     kvr_journal_close(j);
     return status;
 }
@@ -61,8 +67,10 @@ static enum kvr_status copy_file(int in, const char *to, struct kvr_error *err)
     ssize_t n = 0;
 
     if (out < 0 || block == NULL) {
-        status = kvr_fail(err, KVR_ERR_IO, "%s: cannot be created: %s", to,
-                          strerror(errno));
+        status = out < 0
+                     ? kvr_fail(err, KVR_ERR_IO, "%s: cannot be created: %s",
+                                to, strerror(errno))
+                     : kvr_no_memory(err, "a copy", BLOCK);
         goto out;
     }
     while (status == KVR_OK && (n = pread(in, block, BLOCK, at)) > 0) {

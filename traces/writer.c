@@ -304,7 +304,7 @@ enum kvr_status kvr_writer_finish(struct kvr_writer *w, struct kvr_error *err)
 
     if (status == KVR_OK)
         status = kvr__assemble(w->content, w->journal->fd, w->path,
-                               w->options.force, err);
+                               w->options.force, false, err);
     if (status != KVR_OK) {
         kvr_writer_abandon(w);
         return status;

@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -205,6 +206,28 @@ bool kvr_is_special(const char *path)
     struct stat st;
 
     return lstat(path, &st) == 0 && !S_ISREG(st.st_mode);
+}
+
+bool kvr_is_folder(const char *path)
+{
+    struct stat st;
+
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+/* Of the endings of files written first ".part.tmp" and ".tmp-PID" the longest
+ * has 15 bytes. */
+bool kvr_name_fits(const char *path)
+{
+    enum { ENDING = 15 };
+    const char *slash = strrchr(path, '/');
+    const char *name = slash != NULL ? slash + 1 : path;
+    char *folder = folder_of(path);
+    const long most = folder != NULL ? pathconf(folder, _PC_NAME_MAX) : -1;
+
+    free(folder);
+    return (most < 0 || strlen(name) + ENDING <= (size_t)most) &&
+           strlen(path) + ENDING < PATH_MAX;
 }
 
 bool kvr_folder_exists(const char *path)

@@ -49,6 +49,10 @@ bool kvr_same_file(const char *a, const char *b);
  * symbolic link (not followed). */
 bool kvr_is_special(const char *path);
 
+bool kvr_is_folder(const char *path);
+/* Whether the name of an output, with the ending of the file that is written
+ * first, fits its file system. */
+bool kvr_name_fits(const char *path);
 /* Whether the folder that holds `path` exists. */
 bool kvr_folder_exists(const char *path);
 

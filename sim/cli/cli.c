@@ -192,6 +192,15 @@ static enum kvr_status check_output(const struct cli_common *common,
         return kvr_fail(err, KVR_ERR_USAGE, "an output without a name");
     if (!kvr_folder_exists(path))
         return kvr_fail(err, KVR_ERR_IO, "%s: its folder does not exist", path);
+    if (kvr_is_folder(path))
+        return kvr_fail(err, KVR_ERR_IO, "%s: is a folder, expected a file",
+                        path);
+    if (!kvr_name_fits(path))
+        return kvr_fail(err, KVR_ERR_IO,
+                        "%s: its name is too long: with the ending of the "
+                        "file that is written first it must fit the file "
+                        "system",
+                        path);
     if (!common->force && kvr_file_exists(path) && !kvr_is_special(path))
         return kvr_fail(err, KVR_ERR_EXISTS,
                         "%s: exists; --force overwrites it", path);

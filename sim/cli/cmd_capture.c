@@ -562,8 +562,9 @@ static enum kvr_status run_capture(const struct cli_command *self, int argc,
 
     if (status == KVR_OK && !done)
         status = check_usage(&o, err);
+    if (status == KVR_OK && !done)
+        status = kvr_trace_time(created, err);
     if (status == KVR_OK && !done) {
-        kvr_trace_time(created);
         struct kvr_capture_options options = capture_options(&o, created);
         status = read_with(&options, o.with, err);
         if (status == KVR_OK)

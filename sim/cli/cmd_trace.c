@@ -18,7 +18,8 @@ void trace_provenance_init(struct trace_provenance *out,
     *out = (struct trace_provenance){0};
     if (common->no_provenance)
         return;
-    kvr_trace_time(out->time);
+    if (kvr_trace_time(out->time, NULL) != KVR_OK)
+        return; /* refused before: see trace_need_output */
     out->writer = "kvreplay " KVREPLAY_VERSION;
     out->created = out->time;
     out->options = cli_command_line();
@@ -28,8 +29,10 @@ enum kvr_status trace_need_output(const struct cli_command *self,
                                   const struct cli_common *common,
                                   struct kvr_error *err)
 {
+    char now[KVR_TIME_TEXT];
+
     if (common->output != NULL)
-        return KVR_OK;
+        return kvr_trace_time(now, err);
     return kvr_fail(err, KVR_ERR_USAGE, "%s: -o OUT is missing", self->name);
 }
 

@@ -35,7 +35,8 @@ const struct cli_command cmd_trace_repair = {
     .name = "trace repair",
     .group = "Traces",
     .operands = "IN.part|IN.h5 -o OUT",
-    .summary = "a finished file from a journal or one left open",
+    .summary = "a finished file from a journal or one left open; of inputs "
+               "only OUT.part is removed",
     .obeys = CLI_OUTPUT,
     .run = run,
 };

@@ -21,7 +21,7 @@ struct trace_provenance {
 void trace_provenance_init(struct trace_provenance *out,
                            const struct cli_common *common);
 
-/* KVR_ERR_USAGE where -o is missing. */
+/* KVR_ERR_USAGE where -o is missing, or SOURCE_DATE_EPOCH is no time. */
 enum kvr_status trace_need_output(const struct cli_command *self,
                                   const struct cli_common *common,
                                   struct kvr_error *err) KVR_MUST_CHECK;

@@ -7,6 +7,7 @@
 #include "program.h"
 
 #include <math.h>
+#include <sys/stat.h>
 
 #define KV KVR_PROGRAM " "
 
@@ -250,6 +251,132 @@ START_TEST(lists_agree_with_the_table)
     unlink(steps);
     json_decref(root);
     free(out);
+}
+END_TEST
+
+/* What cannot be written is refused before anything is computed. */
+START_TEST(folders_and_long_names_are_no_outputs)
+{
+    char folder[256], name[300] = "/tmp/";
+
+    scratch_name(folder, "");
+    ck_assert_int_eq(mkdir(folder, 0700), 0);
+    must_say(3, "is a folder", KV "replay %s -p h2o -b 9 -o %s --force",
+             SAMPLE_TRACE, folder);
+    must_say(3, "is a folder",
+             KV "replay %s -p h2o -b 9 --evictions %s --force", SAMPLE_TRACE,
+             folder);
+    must_say(3, "is a folder", KV "trace synth -T 20 -o %s --force", folder);
+    rmdir(folder);
+    memset(name + 5, 'x', 248);
+    must_say(3, "name is too long", KV "trace synth -T 20 -o %s", name);
+    must_say(3, "name is too long", KV "replay %s -p h2o -b 9 -o %s",
+             SAMPLE_TRACE, name);
+    must_say(2, "SOURCE_DATE_EPOCH",
+             "SOURCE_DATE_EPOCH=x " KV "trace synth -T 20 -o %s", folder);
+    ck_assert(access(folder, F_OK) != 0);
+}
+END_TEST
+
+/* Standard output that is full: one message. */
+START_TEST(a_full_output_is_said_once)
+{
+    char *said;
+
+    ck_assert_int_eq(run_program(&said,
+                                 "sh -c '" KV "replay %s -p h2o -b 9 -q "
+                                 "2>&1 >/dev/full'",
+                                 SAMPLE_TRACE),
+                     3);
+    const char *first = strstr(said, "standard output");
+    ck_assert_ptr_nonnull(first);
+    ck_assert_ptr_null(strstr(first + 1, "standard output"));
+    free(said);
+}
+END_TEST
+
+/* Several traces, one of a name that is no UTF-8: every line names its own. */
+START_TEST(lines_of_several_traces_name_them)
+{
+    char copy[256], *out;
+    json_t *root;
+
+    scratch_name(copy, "-\xff.kvt.h5");
+    ck_assert_int_eq(run_program(&out, "cp %s '%s'", SAMPLE_TRACE, copy), 0);
+    free(out);
+    ck_assert_int_eq(run_program(&out,
+                                 KV "replay '%s' %s -p h2o,lru -b 9 -q "
+                                    "--layers 0 --format json",
+                                 copy, SAMPLE_TRACE),
+                     0);
+    root = json_of(out);
+    const json_t *traces = json_object_get(root, "traces");
+    const json_t *results = json_object_get(root, "results");
+    ck_assert_uint_eq(json_array_size(traces), 2);
+    ck_assert_uint_eq(json_array_size(results), 4);
+    for (size_t i = 0; i < 4; i++) {
+        const json_t *r = json_array_get(results, i);
+        const json_t *t = json_array_get(traces, i / 2);
+        ck_assert_int_eq(json_integer_value(json_object_get(r, "trace")),
+                         i / 2);
+        ck_assert_str_eq(json_string_value(json_object_get(r, "trace_path")),
+                         json_string_value(json_object_get(t, "path")));
+    }
+    json_decref(root);
+    free(out);
+    must_say(0, "\xef\xbf\xbd.kvt.h5",
+             KV "sparsity '%s' %s -q --layers 0 --format csv", copy,
+             SAMPLE_TRACE);
+    must_say(0, "trace  ", KV "replay '%s' %s -p h2o -b 9 -q --layers 0", copy,
+             SAMPLE_TRACE);
+    unlink(copy);
+}
+END_TEST
+
+static double field(const json_t *item, const char *a, const char *b)
+{
+    const json_t *v = json_object_get(item, a);
+
+    return json_number_value(b != NULL ? json_object_get(v, b) : v);
+}
+
+/* --seeds: every number of the item is of the same rows. */
+START_TEST(replicates_are_one_result)
+{
+    char *out;
+    json_t *root;
+    double sum = 0;
+
+    for (int gap = 0; gap < 2; gap++) {
+        ck_assert_int_eq(run_program(&out,
+                                     KV "%s %s -p random,window -b 20 -q "
+                                        "--layers 0 --seeds 4 --format json",
+                                     gap ? "gap" : "replay", SAMPLE_TRACE),
+                         0);
+        root = json_of(out);
+        const json_t *item =
+            json_array_get(json_object_get(root, "results"), 0);
+        const json_t *each = json_object_get(item, "miss_mass_seeds");
+        ck_assert_str_eq(json_string_value(json_object_get(item, "policy")),
+                         "random");
+        ck_assert_uint_eq(json_array_size(each), 4);
+        sum = 0;
+        for (size_t i = 0; i < 4; i++)
+            sum += json_number_value(json_array_get(each, i)) / 4;
+        ck_assert_double_eq_tol(field(item, "miss_mass", "mean"), sum, 1e-12);
+        /* counts are of one replicate */
+        ck_assert_double_eq_tol(field(item, "evictions", NULL),
+                                3 * (381 - 20.0), 1e-9);
+        const json_t *v =
+            json_object_get(json_object_get(item, "miss_mass"), "interval");
+        ck_assert_double_le(field(v, "low", NULL), sum);
+        ck_assert_double_le(sum, field(v, "high", NULL));
+        ck_assert_ptr_nonnull(json_object_get(item, "over_seeds"));
+        if (gap)
+            ck_assert_double_eq_tol(field(item, "miss", NULL), sum, 1e-12);
+        json_decref(root);
+        free(out);
+    }
 }
 END_TEST
 

@@ -175,6 +175,8 @@ START_TEST(a_killed_assembly_leaves_nothing_for_long)
     must(kvr_trace_repair(made_path("late.kvt.h5.part"),
                           made_path("elsewhere.kvt.h5"), false, &err));
     ck_assert(access(made_path("late.kvt.h5.part.tmp"), F_OK) != 0);
+    /* the journal is not elsewhere.kvt.h5's own: the user named it */
+    ck_assert(access(made_path("late.kvt.h5.part"), F_OK) == 0);
     leave("late.kvt.h5.part.tmp");
     must(made_open(&writer, &run, made_path("late.kvt.h5"), true, &err));
     ck_assert(access(made_path("late.kvt.h5.part.tmp"), F_OK) != 0);
@@ -367,7 +369,42 @@ START_TEST(an_older_journal_is_read)
 }
 END_TEST
 
-KVR_SUITE("journal", a_cut_anywhere_loses_only_the_open_step,
+/* Every checksum holds, but a layer reads the keys of layer -131073: what was
+ * put together is no trace, so nothing is written and nothing removed. */
+START_TEST(numbers_of_a_journal_are_judged_like_a_trace_s)
+{
+    const char *forged = made_data("traces/journal_forged.bin");
+    struct kvr_error err = {0};
+
+    ck_assert(
+        made_copy(made_path("forged.kvt.h5.part"), forged, made_size(forged)));
+    must_fail(kvr_trace_repair(made_path("forged.kvt.h5.part"),
+                               made_path("forged.kvt.h5"), false, &err),
+              KVR_ERR_INPUT, "does not read back");
+    ck_assert(access(made_path("forged.kvt.h5"), F_OK) != 0);
+    ck_assert(access(made_path("forged.kvt.h5.part.tmp"), F_OK) != 0);
+    ck_assert(access(made_path("forged.kvt.h5.part"), F_OK) == 0);
+}
+END_TEST
+
+/* A name that was taken meanwhile is not overwritten. */
+START_TEST(an_output_that_came_meanwhile_is_kept)
+{
+    struct kvr_error err = {0};
+
+    leave_journal("taken.kvt.h5");
+    leave("taken.kvt.h5");
+    must_fail(kvr_trace_repair(made_path("taken.kvt.h5.part"),
+                               made_path("taken.kvt.h5"), false, &err),
+              KVR_ERR_EXISTS, "exists");
+    ck_assert_uint_eq(made_size(made_path("taken.kvt.h5")), 0);
+    ck_assert(access(made_path("taken.kvt.h5.part"), F_OK) == 0);
+}
+END_TEST
+
+KVR_SUITE("journal", numbers_of_a_journal_are_judged_like_a_trace_s,
+          an_output_that_came_meanwhile_is_kept,
+          a_cut_anywhere_loses_only_the_open_step,
           a_flipped_bit_ends_the_journal_there,
           the_repaired_run_equals_the_uninterrupted_one,
           a_killed_assembly_leaves_nothing_for_long,
