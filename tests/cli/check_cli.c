@@ -380,7 +380,9 @@ START_TEST(replicates_are_one_result)
 }
 END_TEST
 
-KVR_SUITE("command line", wrong_usage_exits_2_with_one_message,
+KVR_SUITE("command line", folders_and_long_names_are_no_outputs,
+          a_full_output_is_said_once, lines_of_several_traces_name_them,
+          replicates_are_one_result, wrong_usage_exits_2_with_one_message,
           bad_input_exits_3_and_leaves_nothing,
           outputs_that_cannot_be_meant_are_refused_before_work,
           help_lists_every_command, json_is_strict_and_complete,
