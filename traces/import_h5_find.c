@@ -2,9 +2,11 @@
  * SPDX-License-Identifier: GPL-3.0-or-later */
 #include "import_h5.h"
 
+#include "kvr_memory.h"
 #include "kvr_text.h"
 
 #include <ctype.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,59 +42,25 @@ char *kvr__layer_name(const char *pattern, uint32_t layer)
     return name;
 }
 
-enum kvr_status kvr__h5_open_path(hid_t *out, const char *file_path, hid_t file,
-                                  const char *name, struct kvr_error *err)
+enum kvr_status kvr__h5_find_path(const struct h5_object **out,
+                                  const struct h5_index *file, const char *name,
+                                  struct kvr_error *err)
 {
-    char *part = kvr_strdup(name);
-    char *last = part != NULL ? strrchr(part, '/') : NULL;
-    const char *group_name = "/", *leaf = part;
-    enum kvr_status status = KVR_OK;
-
-    *out = -1;
-    if (part == NULL)
-        return kvr_no_memory(err, "a name", strlen(name));
-    /* every group on the way must be there behind a hard link */
-    for (char *slash = strchr(part + 1, '/'); status == KVR_OK && slash != NULL;
-         slash = strchr(slash + 1, '/')) {
-        *slash = '\0';
-        if (kvr__h5_has_member(file, part) <= 0)
-            status = kvr_fail(err, KVR_ERR_INPUT,
-                              "%s: %s: there is no such group of this file",
-                              file_path, part);
-        *slash = '/';
-    }
-    if (status == KVR_OK && last != NULL) {
-        *last = '\0';
-        leaf = last + 1;
-        group_name = last == part ? "/" : part;
-    }
-    const hid_t group =
-        status == KVR_OK ? H5Gopen2(file, group_name, H5P_DEFAULT) : -1;
-    if (status == KVR_OK && group < 0)
-        status = kvr__h5_fail(err, KVR_ERR_INPUT, file_path, group_name);
-    if (status == KVR_OK)
-        status = kvr__open_dataset(
-            out, file_path, group, leaf,
-            strcmp(group_name, "/") == 0 ? "" : group_name, err);
-    if (group >= 0)
-        H5Gclose(group);
-    free(part);
-    return status;
+    return kvr__h5_find_set(out, file, kvr__h5_root(file), name, "", err);
 }
 
 /* ---- a walk over the file ---- */
 
 struct find {
-    const char *path;
+    const struct h5_index *file;
     char *candidate; /* the first float dataset of rank 2 to 4 */
     size_t n_candidate;
     char *steps;   /* the first group that holds step_N groups */
     char *refused; /* a dataset that is not followed */
     char list[600];
     size_t n_listed;
-    const char *prefix; /* of the group being walked */
     int depth;
-    bool failed;
+    bool *seen; /* objects, each once */
 };
 
 /* The number behind `word` and an optional '_'. */
@@ -109,7 +77,7 @@ static bool numbered(uint32_t *number, const char *name, const char *word)
 }
 
 static void list_dataset(struct find *find, const char *name, int rank,
-                         const hsize_t *dims, unsigned float_size)
+                         const uint64_t *dims, bool is_float)
 {
     size_t used = strlen(find->list);
 
@@ -123,93 +91,82 @@ static void list_dataset(struct find *find, const char *name, int rank,
                                  (unsigned long long)dims[i]);
     if (used + 8 < sizeof find->list)
         snprintf(find->list + used, sizeof find->list - used, "]%s",
-                 float_size != 0 ? "" : " no float");
+                 is_float ? "" : " no float");
 }
 
-static void note_dataset(struct find *find, hid_t file, const char *name)
+static void note_dataset(struct find *find, const char *name)
 {
+    const struct h5_object *object;
     struct kvr_error err = {0};
-    hsize_t dims[8] = {0};
-    int rank = 0;
-    hid_t set = -1;
 
-    if (kvr__h5_open_path(&set, find->path, file, name, &err) != KVR_OK) {
+    if (kvr__h5_find_path(&object, find->file, name, &err) != KVR_OK ||
+        object == NULL) {
         if (find->refused == NULL)
             find->refused = kvr_strdup(err.message);
-        list_dataset(find, name, 0, dims, 1);
+        list_dataset(find, name, 0, NULL, true);
         return;
     }
-    const hid_t type = H5Dget_type(set);
-    const unsigned size = kvr__h5_float_size(type);
-    const bool simple = kvr__h5_extent(&rank, dims, set);
-    H5Tclose(type);
-    H5Dclose(set);
-    list_dataset(find, name, simple ? rank : 0, dims, size);
-    if (!simple || size == 0 || rank < 2 || rank > 4)
+    const struct h5_set *set = object->set;
+    const bool is_float = set->type.kind == TYPE_FLOAT;
+    list_dataset(find, name, set->rank, set->dims, is_float);
+    if (!is_float || set->rank < 2 || set->rank > 4)
         return;
     if (find->n_candidate++ == 0)
         find->candidate = kvr_strdup(name);
 }
 
-static herr_t visit(hid_t group, const char *name, const H5L_info_t *info,
-                    void *ud)
-{
-    struct find *find = ud;
-    const char *prefix = find->prefix;
-    const size_t room = strlen(prefix) + strlen(name) + 2;
-    H5O_info_t object;
-    uint32_t number;
-    hsize_t next = 0;
-    char *full = NULL;
+static void visit_group(struct find *find, const struct h5_object *group,
+                        const char *prefix);
 
-    if (info->type != H5L_TYPE_HARD ||
-        H5Oget_info_by_name(group, name, &object, H5P_DEFAULT) < 0)
-        return 0;
-    full = malloc(room);
+static void visit(struct find *find, const char *prefix, const char *name,
+                  const struct h5_object *object)
+{
+    const size_t room = strlen(prefix) + strlen(name) + 2;
+    char *full = malloc(room);
+    uint32_t number;
+
     if (full == NULL)
-        return -1;
+        return;
     snprintf(full, room, "%s/%s", prefix, name);
-    if (object.type == H5O_TYPE_DATASET) {
-        note_dataset(find, group, full);
-    } else if (object.type == H5O_TYPE_GROUP && find->depth < MAX_DEPTH) {
+    if (object->kind == OBJECT_SET) {
+        note_dataset(find, full);
+    } else if (object->kind == OBJECT_GROUP && find->depth < MAX_DEPTH) {
         if (find->steps == NULL && numbered(&number, name, "step"))
             find->steps = kvr_strdup(prefix[0] != '\0' ? prefix : "/");
-        find->prefix = full;
         find->depth++;
         /* a group's own steps are not dataset candidates one by one */
         if (find->steps == NULL)
-            H5Literate_by_name(group, name, H5_INDEX_NAME, H5_ITER_INC, &next,
-                               visit, find, H5P_DEFAULT);
+            visit_group(find, object, full);
         find->depth--;
-        find->prefix = prefix;
     }
     free(full);
-    return 0;
 }
 
-struct numbers {
-    const char *word;
-    uint32_t *list;
-    size_t n, capacity;
-    bool failed;
-};
-
-static herr_t note_number(hid_t group, const char *name, const H5L_info_t *info,
-                          void *ud)
+static void note_problem(struct find *find, const char *prefix,
+                         const char *problem)
 {
-    struct numbers *numbers = ud;
-    uint32_t number;
+    struct kvr_error err = {0};
 
-    (void)group;
-    if (info->type != H5L_TYPE_HARD || !numbered(&number, name, numbers->word))
-        return 0;
-    if (!kvr_grow((void **)&numbers->list, &numbers->capacity, numbers->n + 1,
-                  sizeof *numbers->list)) {
-        numbers->failed = true;
-        return -1;
+    if (find->refused != NULL)
+        return;
+    (void)kvr_fail(&err, KVR_ERR_INPUT, "%s: %s: %s", find->file->path,
+                   prefix[0] != '\0' ? prefix : "/", problem);
+    find->refused = kvr_strdup(err.message);
+}
+
+static void visit_group(struct find *find, const struct h5_object *group,
+                        const char *prefix)
+{
+    const struct h5_link *link = find->file->links + group->first_link;
+
+    if (group->problem != NULL)
+        note_problem(find, prefix, group->problem);
+    for (size_t i = 0; i < group->n_link; i++) {
+        if (link[i].kind != LINK_HARD || find->seen[link[i].object])
+            continue;
+        find->seen[link[i].object] = true;
+        visit(find, prefix, link[i].name, &find->file->objects[link[i].object]);
     }
-    numbers->list[numbers->n++] = number;
-    return 0;
 }
 
 static int compare(const void *a, const void *b)
@@ -221,55 +178,66 @@ static int compare(const void *a, const void *b)
 
 /* Numbers of the members WORD_N of a group, ascending, without gaps. */
 static enum kvr_status list_numbers(uint32_t **list, size_t *n,
-                                    const char *path, hid_t file,
-                                    const char *group, const char *word,
+                                    const struct h5_index *file,
+                                    const struct h5_object *group,
+                                    const char *where, const char *word,
                                     struct kvr_error *err)
 {
-    struct numbers numbers = {.word = word};
-    hsize_t next = 0;
+    const struct h5_link *link = file->links + group->first_link;
+    uint32_t number;
+    size_t capacity = 0;
 
-    const herr_t walked =
-        H5Literate_by_name(file, group, H5_INDEX_NAME, H5_ITER_INC, &next,
-                           note_number, &numbers, H5P_DEFAULT);
-    *list = numbers.list;
-    *n = numbers.n;
-    if (walked < 0 || numbers.failed)
-        return kvr__h5_fail(err, KVR_ERR_INPUT, path, group);
-    if (numbers.n == 0)
-        return kvr_fail(err, KVR_ERR_INPUT, "%s: %s: no %s_N in it", path,
-                        group, word);
-    qsort(numbers.list, numbers.n, sizeof *numbers.list, compare);
-    for (size_t i = 1; i < numbers.n; i++)
-        if (numbers.list[i] != numbers.list[i - 1] + 1)
+    for (size_t i = 0; i < group->n_link; i++) {
+        if (link[i].kind != LINK_HARD || !numbered(&number, link[i].name, word))
+            continue;
+        if (!kvr_grow((void **)list, &capacity, *n + 1, sizeof **list))
+            return kvr_no_memory(err, "steps", *n * sizeof **list);
+        (*list)[(*n)++] = number;
+    }
+    if (*n == 0)
+        return kvr_fail(err, KVR_ERR_INPUT, "%s: %s: no %s_N in it", file->path,
+                        where, word);
+    qsort(*list, *n, sizeof **list, compare);
+    for (size_t i = 1; i < *n; i++)
+        if ((*list)[i] != (*list)[i - 1] + 1)
             return kvr_fail(err, KVR_ERR_INPUT,
-                            "%s: %s: %s %u is followed by %u", path, group,
-                            word, numbers.list[i - 1], numbers.list[i]);
+                            "%s: %s: %s %u is followed by %u", file->path,
+                            where, word, (*list)[i - 1], (*list)[i]);
     return KVR_OK;
 }
 
-static enum kvr_status use_steps(struct h5_dump *h5, const char *path,
-                                 const char *group, struct kvr_error *err)
+static enum kvr_status use_steps(struct h5_dump *h5, const char *group,
+                                 struct kvr_error *err)
 {
+    const struct h5_index *file = h5->file;
+    const struct h5_object *parent = NULL, *first = NULL;
+    char name[64], where[300];
+
     h5->form = FORM_STEPS;
     h5->name = kvr_strdup(strcmp(group, "/") == 0 ? "" : group);
     if (h5->name == NULL)
         return kvr_no_memory(err, "a name", strlen(group));
-    enum kvr_status status = list_numbers(&h5->steps, &h5->n_step, path,
-                                          h5->file, group, "step", err);
-    if (status != KVR_OK)
-        return status;
-    char first[300];
-    const char *const forms[] = {"%s/step_%u", "%s/step%u"};
-    for (int i = 0; i < 2; i++) {
-        snprintf(first, sizeof first, i == 0 ? "%s/step_%u" : "%s/step%u",
-                 h5->name, h5->steps[0]);
-        if (kvr__h5_has_member(h5->file, first) > 0)
-            return list_numbers(&h5->layers, &h5->n_layer, path, h5->file,
-                                first, "layer", err);
+    enum kvr_status status =
+        kvr__h5_member(&parent, file, kvr__h5_root(file), h5->name, "", err);
+    if (status == KVR_OK && parent != NULL)
+        status = list_numbers(&h5->steps, &h5->n_step, file, parent, group,
+                              "step", err);
+    for (int i = 0; status == KVR_OK && first == NULL && i < 2; i++) {
+        snprintf(name, sizeof name, "step%s%u", i == 0 ? "_" : "",
+                 h5->steps[0]);
+        snprintf(where, sizeof where, "%s/%s", h5->name, name);
+        status = kvr__h5_member(&first, file, parent, name, h5->name, err);
     }
-    return kvr_fail(err, KVR_ERR_INPUT,
-                    "%s: %s: steps are named otherwise than %s or %s", path,
-                    group, forms[0], forms[1]);
+    if (status == KVR_OK && first == NULL)
+        status = kvr_fail(err, KVR_ERR_INPUT,
+                          "%s: %s: step %u is named otherwise than step_%u or "
+                          "step%u",
+                          file->path, group, h5->steps[0], h5->steps[0],
+                          h5->steps[0]);
+    if (status == KVR_OK)
+        status = list_numbers(&h5->layers, &h5->n_layer, file, first, where,
+                              "layer", err);
+    return status;
 }
 
 static enum kvr_status use_pattern(struct h5_dump *h5, const char *path,
@@ -285,21 +253,16 @@ static enum kvr_status use_pattern(struct h5_dump *h5, const char *path,
         char *name = kvr__layer_name(pattern, layer);
         if (name == NULL)
             return kvr_no_memory(err, "a name", strlen(pattern));
-        struct kvr_error why = {0};
-        hid_t set = -1;
+        const struct h5_object *found;
         const enum kvr_status status =
-            kvr__h5_open_path(&set, path, h5->file, name, &why);
+            kvr__h5_find_path(&found, h5->file, name, err);
         free(name);
-        if (set < 0 && status != KVR_OK && status != KVR_ERR_INPUT) {
-            if (err != NULL)
-                *err = why;
+        if (status != KVR_OK)
             return status;
-        }
-        if (set < 0 && layer > 0)
+        if (found == NULL && layer > 0)
             break; /* the first layer may be called 1 */
-        if (set < 0)
+        if (found == NULL)
             continue;
-        H5Dclose(set);
         if (!kvr_grow((void **)&h5->layers, &capacity, h5->n_layer + 1,
                       sizeof *h5->layers))
             return kvr_no_memory(err, "layers", h5->n_layer);
@@ -315,19 +278,23 @@ static enum kvr_status use_pattern(struct h5_dump *h5, const char *path,
 static enum kvr_status use_only_one(struct h5_dump *h5, const char *path,
                                     struct kvr_error *err)
 {
-    struct find find = {.path = path, .prefix = ""};
-    hsize_t next = 0;
+    const struct h5_object *root = kvr__h5_root(h5->file);
+    struct find find = {.file = h5->file};
     enum kvr_status status = KVR_OK;
 
-    if (H5Literate(h5->file, H5_INDEX_NAME, H5_ITER_INC, &next, visit, &find) <
-        0) {
-        status = kvr__h5_fail(err, KVR_ERR_INPUT, path, "its groups");
-    } else if (find.n_candidate == 1) {
+    if (root->problem != NULL)
+        return kvr_fail(err, KVR_ERR_INPUT, "%s: /: %s", path, root->problem);
+    find.seen = kvr_calloc(h5->file->n_object, sizeof *find.seen);
+    if (find.seen == NULL)
+        return kvr_no_memory(err, "objects", h5->file->n_object);
+    find.seen[0] = true;
+    visit_group(&find, root, "");
+    if (find.n_candidate == 1) {
         h5->form = FORM_ARRAY;
         h5->name = find.candidate;
         find.candidate = NULL;
     } else if (find.n_candidate == 0 && find.steps != NULL) {
-        status = use_steps(h5, path, find.steps, err);
+        status = use_steps(h5, find.steps, err);
     } else if (find.n_candidate == 0 && find.refused != NULL) {
         status = kvr_fail(err, KVR_ERR_UNSUPPORTED, "%s", find.refused);
     } else {
@@ -338,6 +305,7 @@ static enum kvr_status use_only_one(struct h5_dump *h5, const char *path,
                                  : "no float dataset of 2 to 4 axes",
             find.list[0] != '\0' ? find.list : "nothing");
     }
+    free(find.seen);
     free(find.candidate);
     free(find.steps);
     free(find.refused);
