@@ -168,7 +168,7 @@ static enum kvr_status write_trace(struct import *im, const char *to,
         dtype = (enum kvr_dtype)o->dtype;
     for (uint32_t l = 0; l < dump->n_layer; l++)
         layers[l] = (struct kvr_layer_shape){
-            .layer = l,
+            .layer = kvr__dump_layer(dump, l),
             .n_head = dump->n_head,
             .n_kv_head = n_kv_head,
             .mask = o->not_causal ? KVR_MASK_NONE : KVR_MASK_CAUSAL,

@@ -10,11 +10,12 @@
 struct dump {
     const char *path; /* borrowed */
     uint32_t n_layer, n_head;
-    uint32_t n_row;      /* queries = keys, padding included */
-    unsigned item;       /* bytes of a source value: 2, 4, 8 */
-    uint32_t prompt_len; /* as the file says; 0: it does not */
-    uint32_t n_kv_head;  /* likewise */
-    char *model;         /* likewise; NULL */
+    const uint32_t *layers; /* their numbers; NULL: 0, 1, .. */
+    uint32_t n_row;         /* queries = keys, padding included */
+    unsigned item;          /* bytes of a source value: 2, 4, 8 */
+    uint32_t prompt_len;    /* as the file says; 0: it does not */
+    uint32_t n_kv_head;     /* likewise */
+    char *model;            /* likewise; NULL */
     /* Rows first..first+n-1 of a head, n_row keys each. */
     enum kvr_status (*read)(struct dump *dump, uint32_t layer, uint32_t head,
                             uint32_t first, uint32_t n, double *out,
@@ -22,6 +23,12 @@ struct dump {
     void (*close)(struct dump *dump);
     void *own;
 };
+
+/* Number of a layer that read() knows as `layer`. */
+static inline uint32_t kvr__dump_layer(const struct dump *dump, uint32_t layer)
+{
+    return dump->layers != NULL ? dump->layers[layer] : layer;
+}
 
 enum kvr_status kvr__dump_open_npy(struct dump *dump,
                                    const struct kvr_import_options *options,

@@ -21,37 +21,18 @@ static void close_h5(struct dump *dump)
     if (h5->file >= 0)
         H5Fclose(h5->file);
     free(h5->name);
-    free(h5->layers);
-    free(h5->steps);
+    kvr__grid_free(&h5->grid);
     free(h5);
     dump->own = NULL;
 }
 
-/* Dataset of a layer (and step), or its name for the message. */
-static char *name_of(const struct h5_dump *h5, uint32_t layer, size_t step)
+/* Dataset of a layer (and step). */
+static const char *name_of(const struct h5_dump *h5, uint32_t layer,
+                           size_t step)
 {
-    char *name;
-    size_t room;
-
-    switch (h5->form) {
-    case FORM_ARRAY:
-        return kvr_strdup(h5->name);
-    case FORM_LAYERS:
-        return kvr__layer_name(h5->name, h5->layers[layer]);
-    case FORM_STEPS:
-        break;
-    }
-    room = strlen(h5->name) + 64;
-    name = malloc(room);
-    if (name == NULL)
-        return NULL;
-    snprintf(name, room, "%s/step_%u/layer_%u", h5->name, h5->steps[step],
-             h5->layers[layer]);
-    if (H5Lexists(h5->file, name, H5P_DEFAULT) <= 0)
-        snprintf(name, room, "%s/step%u/layer%u", h5->name, h5->steps[step],
-                 h5->layers[layer]);
-    H5Eclear2(H5E_DEFAULT);
-    return name;
+    return h5->form == FORM_ARRAY
+               ? h5->name
+               : h5->grid.name[step * h5->grid.n_layer + layer];
 }
 
 static enum kvr_status open_set(hid_t *out, const struct dump *dump,
@@ -59,10 +40,8 @@ static enum kvr_status open_set(hid_t *out, const struct dump *dump,
                                 struct kvr_error *err)
 {
     const struct h5_dump *h5 = dump->own;
-    char *name = name_of(h5, layer, step);
+    const char *name = name_of(h5, layer, step);
 
-    if (name == NULL)
-        return kvr_no_memory(err, "a name", 0);
     enum kvr_status status =
         kvr__h5_open_path(out, dump->path, h5->file, name, err);
     if (status == KVR_OK && *out < 0)
@@ -75,7 +54,6 @@ static enum kvr_status open_set(hid_t *out, const struct dump *dump,
         if (status != KVR_OK)
             H5Dclose(*out);
     }
-    free(name);
     return status;
 }
 
@@ -99,11 +77,9 @@ static enum kvr_status look_at(struct view *view, unsigned *item,
     const hid_t type = H5Dget_type(set);
     *item = kvr__h5_float_size(type);
     H5Tclose(type);
-    char *name = name_of(h5, layer, step);
-    snprintf(what, sizeof what, "%s: %s", dump->path, name != NULL ? name : "");
-    status =
-        kvr__h5_check_chunks(set, dump->path, name != NULL ? name : "", err);
-    free(name);
+    const char *name = name_of(h5, layer, step);
+    snprintf(what, sizeof what, "%s: %s", dump->path, name);
+    status = kvr__h5_check_chunks(set, dump->path, name, err);
     if (status == KVR_OK && *item == 0)
         status = kvr_fail(err, KVR_ERR_INPUT,
                           "%s: no float of 2, 4 or 8 "
@@ -226,7 +202,7 @@ static enum kvr_status check_steps(struct dump *dump, uint32_t layer,
 {
     struct h5_dump *h5 = dump->own;
 
-    for (size_t s = 0; s < h5->n_step; s++) {
+    for (size_t s = 0; s < h5->grid.n_step; s++) {
         struct view view;
         unsigned item;
         const enum kvr_status status =
@@ -248,7 +224,7 @@ static enum kvr_status check_steps(struct dump *dump, uint32_t layer,
                 err, KVR_ERR_INPUT,
                 "%s: step %u layer %u: %llu heads, %llu rows of %llu keys: "
                 "expected %u heads, %llu rows of %llu keys",
-                dump->path, h5->steps[s], h5->layers[layer],
+                dump->path, h5->grid.steps[s], h5->grid.layers[layer],
                 (unsigned long long)view.extent[AXIS_H],
                 (unsigned long long)view.extent[AXIS_Q],
                 (unsigned long long)view.extent[AXIS_K], dump->n_head,
@@ -264,10 +240,11 @@ static enum kvr_status prepare_steps(struct dump *dump,
     struct h5_dump *h5 = dump->own;
     enum kvr_status status = KVR_OK;
 
-    dump->n_layer = (uint32_t)h5->n_layer;
+    dump->n_layer = (uint32_t)h5->grid.n_layer;
     for (uint32_t l = 0; status == KVR_OK && l < dump->n_layer; l++)
         status = check_steps(dump, l, options, err);
-    dump->n_row = h5->first_rows + (uint32_t)(h5->n_step - 1);
+    dump->layers = h5->grid.layers;
+    dump->n_row = h5->first_rows + (uint32_t)(h5->grid.n_step - 1);
     dump->prompt_len = h5->first_rows;
     dump->read = read_steps;
     return status;
@@ -278,7 +255,8 @@ static enum kvr_status prepare_arrays(struct dump *dump,
                                       struct kvr_error *err)
 {
     struct h5_dump *h5 = dump->own;
-    const uint32_t n_set = h5->form == FORM_LAYERS ? (uint32_t)h5->n_layer : 1;
+    const uint32_t n_set =
+        h5->form == FORM_LAYERS ? (uint32_t)h5->grid.n_layer : 1;
 
     for (uint32_t l = 0; l < n_set; l++) {
         struct view view;
@@ -297,14 +275,15 @@ static enum kvr_status prepare_arrays(struct dump *dump,
             (h5->form == FORM_LAYERS && n[AXIS_L] != 1) ||
             n[AXIS_Q] != h5->view.extent[AXIS_Q] ||
             n[AXIS_H] != h5->view.extent[AXIS_H] || item != dump->item)
-            return kvr_fail(err, KVR_ERR_INPUT,
-                            "%s: layer %u: %llu heads, %llu rows of %llu "
-                            "keys: expected as many keys as rows, and the "
-                            "same in all layers",
-                            dump->path, l, (unsigned long long)n[AXIS_H],
-                            (unsigned long long)n[AXIS_Q],
-                            (unsigned long long)n[AXIS_K]);
+            return kvr_fail(
+                err, KVR_ERR_INPUT,
+                "%s: %s: %llu heads, %llu rows of %llu keys: "
+                "expected as many keys as rows, and the same in "
+                "all layers",
+                dump->path, name_of(h5, l, 0), (unsigned long long)n[AXIS_H],
+                (unsigned long long)n[AXIS_Q], (unsigned long long)n[AXIS_K]);
     }
+    dump->layers = h5->grid.layers;
     dump->n_layer =
         h5->form == FORM_LAYERS ? n_set : (uint32_t)h5->view.extent[AXIS_L];
     dump->n_head = (uint32_t)h5->view.extent[AXIS_H];
@@ -353,11 +332,12 @@ static enum kvr_status read_all_attrs(struct dump *dump, struct kvr_error *err)
     if (status != KVR_OK)
         return status;
     if (h5->form == FORM_STEPS) {
-        if (h5->name[0] == '\0')
+        const char *home = h5->grid.home;
+        if (home[0] == '\0')
             return KVR_OK;
-        object = H5Gopen2(h5->file, h5->name, H5P_DEFAULT);
+        object = H5Gopen2(h5->file, home, H5P_DEFAULT);
         if (object < 0)
-            return kvr__h5_fail(err, KVR_ERR_INPUT, dump->path, h5->name);
+            return kvr__h5_fail(err, KVR_ERR_INPUT, dump->path, home);
         status = read_attrs(dump, object, err);
         H5Gclose(object);
         return status;

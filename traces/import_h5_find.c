@@ -2,43 +2,13 @@
  * SPDX-License-Identifier: GPL-3.0-or-later */
 #include "import_h5.h"
 
-#include "kvr_text.h"
+#include "kvr_log.h"
 
-#include <ctype.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_DEPTH = 4, MAX_LISTED = 12 };
-
-bool kvr__is_layer_pattern(const char *pattern)
-{
-    const char *percent = strchr(pattern, '%');
-
-    if (percent == NULL || strchr(percent + 1, '%') != NULL)
-        return false;
-    const char *at = percent + 1;
-    if (*at == '0') {
-        at++;
-        if (!isdigit((unsigned char)*at))
-            return false;
-        at++;
-    }
-    return *at == 'd';
-}
-
-char *kvr__layer_name(const char *pattern, uint32_t layer)
-{
-    const char *percent = strchr(pattern, '%');
-    const char *rest = strchr(percent, 'd') + 1;
-    const int width = percent[1] == '0' ? percent[2] - '0' : 1;
-    const size_t room = strlen(pattern) + 24;
-    char *name = malloc(room);
-
-    if (name != NULL)
-        snprintf(name, room, "%.*s%0*u%s", (int)(percent - pattern), pattern,
-                 width, layer, rest);
-    return name;
-}
+enum { MAX_DEPTH = 8, MAX_LISTED = 12, MAX_LINKS = 1 << 22 };
 
 enum kvr_status kvr__h5_open_path(hid_t *out, const char *file_path, hid_t file,
                                   const char *name, struct kvr_error *err)
@@ -82,31 +52,68 @@ enum kvr_status kvr__h5_open_path(hid_t *out, const char *file_path, hid_t file,
 
 /* ---- a walk over the file ---- */
 
-struct find {
-    const char *path;
-    char *candidate; /* the first float dataset of rank 2 to 4 */
-    size_t n_candidate;
-    char *steps;   /* the first group that holds step_N groups */
-    char *refused; /* a dataset that is not followed */
-    char list[600];
-    size_t n_listed;
+struct walk {
+    struct links *links;
     const char *prefix; /* of the group being walked */
     int depth;
-    bool failed;
+    bool failed; /* no memory, or too many links */
 };
 
-/* The number behind `word` and an optional '_'. */
-static bool numbered(uint32_t *number, const char *name, const char *word)
+static herr_t visit(hid_t group, const char *name, const H5L_info_t *info,
+                    void *ud)
 {
-    const size_t n = strlen(word);
+    struct walk *walk = ud;
+    const char *prefix = walk->prefix;
+    enum link_kind kind = LINK_FOREIGN;
+    H5O_info_t object;
+    hsize_t next = 0;
 
-    if (strncmp(name, word, n) != 0)
-        return false;
-    name += n;
-    if (*name == '_')
-        name++;
-    return kvr_parse_u32(number, name, strlen(name));
+    if (info->type == H5L_TYPE_HARD &&
+        H5Oget_info_by_name(group, name, &object, H5P_DEFAULT) >= 0)
+        kind = object.type == H5O_TYPE_DATASET ? LINK_SET
+               : object.type == H5O_TYPE_GROUP ? LINK_GROUP
+                                               : LINK_FOREIGN;
+    if (walk->links->n >= MAX_LINKS ||
+        !kvr__links_add(walk->links, prefix, name, kind)) {
+        walk->failed = true;
+        return -1;
+    }
+    if (kind != LINK_GROUP || walk->depth == MAX_DEPTH)
+        return 0;
+    walk->prefix = walk->links->list[walk->links->n - 1].path;
+    walk->depth++;
+    const herr_t walked =
+        H5Literate_by_name(group, name, H5_INDEX_NAME, H5_ITER_INC, &next,
+                           visit, walk, H5P_DEFAULT);
+    walk->depth--;
+    walk->prefix = prefix;
+    return walk->failed || walked < 0 ? -1 : 0;
 }
+
+/* Every link of the file. */
+static enum kvr_status list_links(struct links *links, hid_t file,
+                                  struct kvr_error *err)
+{
+    struct walk walk = {.links = links, .prefix = ""};
+    hsize_t next = 0;
+
+    if (H5Literate(file, H5_INDEX_NAME, H5_ITER_INC, &next, visit, &walk) >= 0)
+        return KVR_OK;
+    if (walk.failed)
+        return kvr_no_memory(err, "names", links->n * sizeof *links->list);
+    return kvr__h5_fail(err, KVR_ERR_INPUT, links->file, "its groups");
+}
+
+/* ---- the dataset that no option names ---- */
+
+struct find {
+    const char *path;
+    const char *candidate; /* the first float dataset of rank 2 to 4 */
+    size_t n_candidate;
+    char *refused; /* why a dataset cannot be read */
+    char list[600];
+    size_t n_listed;
+};
 
 static void list_dataset(struct find *find, const char *name, int rank,
                          const hsize_t *dims, unsigned float_size)
@@ -148,220 +155,103 @@ static void note_dataset(struct find *find, hid_t file, const char *name)
     if (!simple || size == 0 || rank < 2 || rank > 4)
         return;
     if (find->n_candidate++ == 0)
-        find->candidate = kvr_strdup(name);
+        find->candidate = name;
 }
 
-static herr_t visit(hid_t group, const char *name, const H5L_info_t *info,
-                    void *ud)
+static enum kvr_status refuse_all(const struct find *find,
+                                  struct kvr_error *err)
 {
-    struct find *find = ud;
-    const char *prefix = find->prefix;
-    const size_t room = strlen(prefix) + strlen(name) + 2;
-    H5O_info_t object;
-    uint32_t number;
-    hsize_t next = 0;
-    char *full = NULL;
-
-    if (info->type != H5L_TYPE_HARD ||
-        H5Oget_info_by_name(group, name, &object, H5P_DEFAULT) < 0)
-        return 0;
-    full = malloc(room);
-    if (full == NULL)
-        return -1;
-    snprintf(full, room, "%s/%s", prefix, name);
-    if (object.type == H5O_TYPE_DATASET) {
-        note_dataset(find, group, full);
-    } else if (object.type == H5O_TYPE_GROUP && find->depth < MAX_DEPTH) {
-        if (find->steps == NULL && numbered(&number, name, "step"))
-            find->steps = kvr_strdup(prefix[0] != '\0' ? prefix : "/");
-        find->prefix = full;
-        find->depth++;
-        /* a group's own steps are not dataset candidates one by one */
-        if (find->steps == NULL)
-            H5Literate_by_name(group, name, H5_INDEX_NAME, H5_ITER_INC, &next,
-                               visit, find, H5P_DEFAULT);
-        find->depth--;
-        find->prefix = prefix;
-    }
-    free(full);
-    return 0;
+    if (find->n_candidate == 0 && find->refused != NULL)
+        return kvr_fail(err, KVR_ERR_UNSUPPORTED, "%s", find->refused);
+    return kvr_fail(err, find->n_candidate > 1 ? KVR_ERR_USAGE : KVR_ERR_INPUT,
+                    "%s: %s; it holds %s: choose with --dataset", find->path,
+                    find->n_candidate > 1
+                        ? "several datasets could be the attention"
+                        : "no float dataset of 2 to 4 axes",
+                    find->list[0] != '\0' ? find->list : "nothing");
 }
 
-struct numbers {
-    const char *word;
-    uint32_t *list;
-    size_t n, capacity;
-    bool failed;
-};
-
-static herr_t note_number(hid_t group, const char *name, const H5L_info_t *info,
-                          void *ud)
+static enum kvr_status use_array(struct h5_dump *h5, const char *name,
+                                 struct kvr_error *err)
 {
-    struct numbers *numbers = ud;
-    uint32_t number;
-
-    (void)group;
-    if (info->type != H5L_TYPE_HARD || !numbered(&number, name, numbers->word))
-        return 0;
-    if (!kvr_grow((void **)&numbers->list, &numbers->capacity, numbers->n + 1,
-                  sizeof *numbers->list)) {
-        numbers->failed = true;
-        return -1;
-    }
-    numbers->list[numbers->n++] = number;
-    return 0;
+    h5->form = FORM_ARRAY;
+    h5->name = kvr_strdup(name);
+    return h5->name != NULL ? KVR_OK
+                            : kvr_no_memory(err, "a name", strlen(name));
 }
 
-static int compare(const void *a, const void *b)
-{
-    const uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-
-    return x < y ? -1 : x > y;
-}
-
-/* Numbers of the members WORD_N of a group, ascending, without gaps. */
-static enum kvr_status list_numbers(uint32_t **list, size_t *n,
-                                    const char *path, hid_t file,
-                                    const char *group, const char *word,
+static enum kvr_status use_only_one(struct h5_dump *h5,
+                                    const struct links *links,
                                     struct kvr_error *err)
 {
-    struct numbers numbers = {.word = word};
-    hsize_t next = 0;
-
-    const herr_t walked =
-        H5Literate_by_name(file, group, H5_INDEX_NAME, H5_ITER_INC, &next,
-                           note_number, &numbers, H5P_DEFAULT);
-    *list = numbers.list;
-    *n = numbers.n;
-    if (walked < 0 || numbers.failed)
-        return kvr__h5_fail(err, KVR_ERR_INPUT, path, group);
-    if (numbers.n == 0)
-        return kvr_fail(err, KVR_ERR_INPUT, "%s: %s: no %s_N in it", path,
-                        group, word);
-    qsort(numbers.list, numbers.n, sizeof *numbers.list, compare);
-    for (size_t i = 1; i < numbers.n; i++)
-        if (numbers.list[i] != numbers.list[i - 1] + 1)
-            return kvr_fail(err, KVR_ERR_INPUT,
-                            "%s: %s: %s %u is followed by %u", path, group,
-                            word, numbers.list[i - 1], numbers.list[i]);
-    return KVR_OK;
-}
-
-static enum kvr_status use_steps(struct h5_dump *h5, const char *path,
-                                 const char *group, struct kvr_error *err)
-{
-    h5->form = FORM_STEPS;
-    h5->name = kvr_strdup(strcmp(group, "/") == 0 ? "" : group);
-    if (h5->name == NULL)
-        return kvr_no_memory(err, "a name", strlen(group));
-    enum kvr_status status = list_numbers(&h5->steps, &h5->n_step, path,
-                                          h5->file, group, "step", err);
-    if (status != KVR_OK)
-        return status;
-    char first[300];
-    const char *const forms[] = {"%s/step_%u", "%s/step%u"};
-    for (int i = 0; i < 2; i++) {
-        snprintf(first, sizeof first, i == 0 ? "%s/step_%u" : "%s/step%u",
-                 h5->name, h5->steps[0]);
-        if (kvr__h5_has_member(h5->file, first) > 0)
-            return list_numbers(&h5->layers, &h5->n_layer, path, h5->file,
-                                first, "layer", err);
-    }
-    return kvr_fail(err, KVR_ERR_INPUT,
-                    "%s: %s: steps are named otherwise than %s or %s", path,
-                    group, forms[0], forms[1]);
-}
-
-static enum kvr_status use_pattern(struct h5_dump *h5, const char *path,
-                                   const char *pattern, struct kvr_error *err)
-{
-    size_t capacity = 0;
-
-    h5->form = FORM_LAYERS;
-    h5->name = kvr_strdup(pattern);
-    if (h5->name == NULL)
-        return kvr_no_memory(err, "a name", strlen(pattern));
-    for (uint32_t layer = 0; layer < 4096; layer++) {
-        char *name = kvr__layer_name(pattern, layer);
-        if (name == NULL)
-            return kvr_no_memory(err, "a name", strlen(pattern));
-        struct kvr_error why = {0};
-        hid_t set = -1;
-        const enum kvr_status status =
-            kvr__h5_open_path(&set, path, h5->file, name, &why);
-        free(name);
-        if (set < 0 && status != KVR_OK && status != KVR_ERR_INPUT) {
-            if (err != NULL)
-                *err = why;
-            return status;
-        }
-        if (set < 0 && layer > 0)
-            break; /* the first layer may be called 1 */
-        if (set < 0)
-            continue;
-        H5Dclose(set);
-        if (!kvr_grow((void **)&h5->layers, &capacity, h5->n_layer + 1,
-                      sizeof *h5->layers))
-            return kvr_no_memory(err, "layers", h5->n_layer);
-        h5->layers[h5->n_layer++] = layer;
-    }
-    if (h5->n_layer == 0)
-        return kvr_fail(err, KVR_ERR_INPUT,
-                        "%s: no dataset is named like '%s', from 0 or 1 on",
-                        path, pattern);
-    return KVR_OK;
-}
-
-static enum kvr_status use_only_one(struct h5_dump *h5, const char *path,
-                                    struct kvr_error *err)
-{
-    struct find find = {.path = path, .prefix = ""};
-    hsize_t next = 0;
+    struct find find = {.path = links->file};
     enum kvr_status status = KVR_OK;
+    bool steps = false;
 
-    if (H5Literate(h5->file, H5_INDEX_NAME, H5_ITER_INC, &next, visit, &find) <
-        0) {
-        status = kvr__h5_fail(err, KVR_ERR_INPUT, path, "its groups");
-    } else if (find.n_candidate == 1) {
-        h5->form = FORM_ARRAY;
-        h5->name = find.candidate;
-        find.candidate = NULL;
-    } else if (find.n_candidate == 0 && find.steps != NULL) {
-        status = use_steps(h5, path, find.steps, err);
-    } else if (find.n_candidate == 0 && find.refused != NULL) {
-        status = kvr_fail(err, KVR_ERR_UNSUPPORTED, "%s", find.refused);
-    } else {
-        status = kvr_fail(
-            err, find.n_candidate > 1 ? KVR_ERR_USAGE : KVR_ERR_INPUT,
-            "%s: %s; it holds %s: choose with --dataset", path,
-            find.n_candidate > 1 ? "several datasets could be the attention"
-                                 : "no float dataset of 2 to 4 axes",
-            find.list[0] != '\0' ? find.list : "nothing");
-    }
-    free(find.candidate);
-    free(find.steps);
+    for (size_t i = 0; i < links->n; i++)
+        if (links->list[i].kind == LINK_SET &&
+            !kvr__is_in_step(links->list[i].path))
+            note_dataset(&find, h5->file, links->list[i].path);
+    if (find.n_candidate == 1)
+        status = use_array(h5, find.candidate, err);
+    else if (find.n_candidate == 0)
+        status = kvr__grid_by_steps(&h5->grid, &steps, links, err);
+    if (steps)
+        h5->form = FORM_STEPS;
+    else if (status == KVR_OK && h5->name == NULL)
+        status = refuse_all(&find, err);
     free(find.refused);
     return status;
+}
+
+/* ---- the ones that --dataset names ---- */
+
+static enum kvr_status use_pattern(struct h5_dump *h5,
+                                   const struct links *links,
+                                   const char *pattern, struct kvr_error *err)
+{
+    const enum kvr_status status =
+        kvr__grid_by_pattern(&h5->grid, links, pattern, err);
+
+    h5->form = h5->grid.steps != NULL ? FORM_STEPS : FORM_LAYERS;
+    return status;
+}
+
+/* A name that holds one step of several: a choice where it is one dataset,
+ * and a slip where it is a pattern. */
+static enum kvr_status use_named(struct h5_dump *h5, const struct links *links,
+                                 const char *name, struct kvr_error *err)
+{
+    const bool one = strchr(name, '%') == NULL;
+    char *all = NULL;
+
+    enum kvr_status status = kvr__steps_beside(&all, links, name, err);
+    if (all != NULL && one)
+        kvr_log(KVR_LOG_WARNING,
+                "%s: %s is one of several steps: --dataset %s takes them all",
+                links->file, name, all);
+    else if (all != NULL)
+        status = kvr_fail(err, KVR_ERR_USAGE,
+                          "%s: --dataset %s takes one of several steps: %s "
+                          "takes them all",
+                          links->file, name, all);
+    free(all);
+    if (status != KVR_OK)
+        return status;
+    return one ? use_array(h5, name, err) : use_pattern(h5, links, name, err);
 }
 
 enum kvr_status kvr__h5_find(struct h5_dump *h5, const char *path,
                              const struct kvr_import_options *options,
                              struct kvr_error *err)
 {
-    const char *name = options->dataset;
+    struct links links = {.file = path};
 
-    if (name == NULL)
-        return use_only_one(h5, path, err);
-    if (strchr(name, '%') == NULL) {
-        h5->form = FORM_ARRAY;
-        h5->name = kvr_strdup(name);
-        return h5->name != NULL ? KVR_OK
-                                : kvr_no_memory(err, "a name", strlen(name));
-    }
-    if (!kvr__is_layer_pattern(name))
-        return kvr_fail(err, KVR_ERR_USAGE,
-                        "--dataset %s: expected one %%d or %%02d for the "
-                        "layer",
-                        name);
-    return use_pattern(h5, path, name, err);
+    enum kvr_status status = list_links(&links, h5->file, err);
+    if (status == KVR_OK)
+        status = options->dataset == NULL
+                     ? use_only_one(h5, &links, err)
+                     : use_named(h5, &links, options->dataset, err);
+    kvr__links_free(&links);
+    return status;
 }

@@ -87,8 +87,9 @@ static enum kvr_status refuse(struct kvr_error *err,
                               const char *what, const char *guess)
 {
     return kvr_fail(err, KVR_ERR_INPUT, "%s: layer %u head %u row %u%s: %s",
-                    check->dump->path, check->layer, check->head, row, what,
-                    guess);
+                    check->dump->path,
+                    kvr__dump_layer(check->dump, check->layer), check->head,
+                    row, what, guess);
 }
 
 static enum kvr_status refuse_key(struct kvr_error *err,

@@ -15,8 +15,9 @@ extern "C" {
 
 /* Zero-initialise; batch_item and dtype start at -1. */
 struct kvr_import_options {
-    const char *dataset; /* path in an HDF5 file, may hold one %d or %0Nd for
-                            the layer; NULL: the only one that fits */
+    const char *dataset; /* path in an HDF5 file, may hold a %d or %0Nd for
+                            the layer and one for the step; NULL: the only
+                            one that fits */
     const char *axes;    /* letters b, l, h, q, k; NULL: from the shape */
     int64_t batch_item;  /* one of axis b; -1: b has one item */
     uint32_t pad;        /* left padding: rows and keys to leave out */

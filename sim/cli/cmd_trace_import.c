@@ -20,8 +20,9 @@ static const struct kvr_option own_options[] = {
      .type = KVR_OPTION_TEXT,
      .offset = FIELD(dataset),
      .argument = "PATH",
-     .help = "dataset of an HDF5 file; %d or %02d stands for the layer "
-             "(default: the only one that fits, or step_N/layer_N groups)"},
+     .help = "dataset of an HDF5 file; %d or %02d stands for the layer, and "
+             "behind step_ for the step (default: the only one that fits, or "
+             "step_N/layer_N groups)"},
     {.name = "axes",
      .type = KVR_OPTION_TEXT,
      .offset = FIELD(axes),
