@@ -18,6 +18,8 @@ struct import {
     double *block;             /* [KVR_TILE_ROWS][n_row] */
     float *rows;               /* [KVR_TILE_ROWS][n_token] */
     float *sink;               /* [n_head][n_token] of the layer at hand */
+    unsigned rounded;          /* ROUNDED_* of the rows so far */
+    unsigned stated;           /* what the trace at hand says of that */
 };
 
 static bool begins_with(const char *path, const void *magic, size_t n)
@@ -53,6 +55,25 @@ static void close_dump(struct dump *dump)
     dump->model = NULL;
 }
 
+/* What the trace says of its numbers; NULL: nothing. */
+static const char *said_of_rows(const struct import *im, unsigned rounded)
+{
+    static const char *const said[] = {
+        NULL, "rows of float16 numbers", "rows of bfloat16 numbers",
+        "rows of bfloat16 and of float16 numbers"};
+
+    if (im->options->renormalise)
+        return "rows divided by their sums";
+    return said[rounded == ROUNDED_EITHER
+                    ? ROUNDED_BRAIN
+                    : rounded & (ROUNDED_HALF | ROUNDED_BRAIN)];
+}
+
+static bool is_as_stated(const struct import *im)
+{
+    return said_of_rows(im, im->rounded) == said_of_rows(im, im->stated);
+}
+
 /* One row, its padding cut off, as floats. */
 static enum kvr_status take_row(struct import *im,
                                 const struct row_check *check, uint32_t row,
@@ -66,8 +87,9 @@ static enum kvr_status take_row(struct import *im,
         kvr__check_row(check, row, weight, &sum, err);
     if (status != KVR_OK)
         return status;
+    const double whole = im->options->renormalise ? sum : 1;
     for (uint32_t i = 0; i < im->n_token; i++)
-        out[i] = (float)weight[pad + i];
+        out[i] = (float)(weight[pad + i] / whole);
     im->sink[(size_t)check->head * im->n_token + row - pad] =
         sum < 1 ? (float)(1 - sum) : 0;
     return KVR_OK;
@@ -79,7 +101,8 @@ static enum kvr_status take_head(struct import *im, uint32_t layer,
     const struct row_check check = {.dump = &im->dump,
                                     .options = im->options,
                                     .layer = layer,
-                                    .head = head};
+                                    .head = head,
+                                    .rounded = &im->rounded};
     const uint32_t pad = im->options->pad;
     enum kvr_status status = KVR_OK;
 
@@ -100,19 +123,34 @@ static enum kvr_status take_head(struct import *im, uint32_t layer,
     return status;
 }
 
+/* Returns early where the rows are not as the trace at hand states. */
 static enum kvr_status take_rows(struct import *im, struct kvr_error *err)
 {
     const struct dump *dump = &im->dump;
     enum kvr_status status = KVR_OK;
 
     for (uint32_t l = 0; status == KVR_OK && l < dump->n_layer; l++) {
-        for (uint32_t h = 0; status == KVR_OK && h < dump->n_head; h++)
+        for (uint32_t h = 0; status == KVR_OK && h < dump->n_head; h++) {
             status = take_head(im, l, h, err);
+            if (im->writer != NULL && !is_as_stated(im))
+                return status;
+        }
         if (status == KVR_OK && im->writer != NULL && im->options->sink)
             status =
                 kvr_writer_array(im->writer, l, KVR_SINK_MASS, dump->n_head, 0,
                                  im->n_token, im->sink, im->n_token, err);
     }
+    return status;
+}
+
+static enum kvr_status finish(struct import *im, struct kvr_error *err)
+{
+    const enum kvr_status status =
+        kvr_writer_commit(im->writer, im->n_token, err);
+
+    if (status == KVR_OK)
+        return kvr_writer_finish(im->writer, err);
+    kvr_writer_abandon(im->writer);
     return status;
 }
 
@@ -129,13 +167,29 @@ static enum kvr_status write_rows(struct import *im, const char *to,
     if (status != KVR_OK)
         return status;
     status = take_rows(im, err);
-    if (status == KVR_OK)
-        status = kvr_writer_commit(im->writer, im->n_token, err);
-    if (status != KVR_OK) {
-        kvr_writer_abandon(im->writer);
-        return status;
-    }
-    return kvr_writer_finish(im->writer, err);
+    if (status == KVR_OK && is_as_stated(im))
+        return finish(im, err);
+    kvr_writer_abandon(im->writer);
+    return status;
+}
+
+/* The head of a trace is written before its rows; a row that is otherwise than
+ * it states has it written again. */
+static enum kvr_status write_stated(struct import *im, const char *to,
+                                    struct kvr_trace_shape *shape,
+                                    struct kvr_error *err)
+{
+    enum kvr_status status;
+
+    do {
+        im->stated = im->rounded;
+        shape->compute = said_of_rows(im, im->stated);
+        status = write_rows(im, to, shape, err);
+    } while (status == KVR_OK && !is_as_stated(im));
+    if (status == KVR_OK && shape->compute != NULL)
+        kvr_log(KVR_LOG_NOTE, "%s: %s, as the trace says", im->dump.path,
+                shape->compute);
+    return status;
 }
 
 static uint32_t kv_heads(const struct import *im)
@@ -173,20 +227,20 @@ static enum kvr_status write_trace(struct import *im, const char *to,
             .n_kv_head = n_kv_head,
             .mask = o->not_causal ? KVR_MASK_NONE : KVR_MASK_CAUSAL,
             .kv_source = -1};
-    const struct kvr_trace_shape shape = {.n_layer = dump->n_layer,
-                                          .n_head = dump->n_head,
-                                          .n_kv_head = n_kv_head,
-                                          .n_token = im->n_token,
-                                          .prompt_len = prompt_len,
-                                          .dtype = dtype,
-                                          .source = KVR_SOURCE_IMPORT,
-                                          .layers = layers,
-                                          .cache = "full",
-                                          .writer = o->writer,
-                                          .created = o->created,
-                                          .options = o->options,
-                                          .model_name = dump->model};
-    const enum kvr_status status = write_rows(im, to, &shape, err);
+    struct kvr_trace_shape shape = {.n_layer = dump->n_layer,
+                                    .n_head = dump->n_head,
+                                    .n_kv_head = n_kv_head,
+                                    .n_token = im->n_token,
+                                    .prompt_len = prompt_len,
+                                    .dtype = dtype,
+                                    .source = KVR_SOURCE_IMPORT,
+                                    .layers = layers,
+                                    .cache = "full",
+                                    .writer = o->writer,
+                                    .created = o->created,
+                                    .options = o->options,
+                                    .model_name = dump->model};
+    const enum kvr_status status = write_stated(im, to, &shape, err);
     free(layers);
     return status;
 }
@@ -253,6 +307,10 @@ enum kvr_status kvr_import(const char *from, const char *to,
 {
     struct import im = {.options = options};
 
+    if (options->renormalise && options->sink)
+        return kvr_fail(err, KVR_ERR_USAGE,
+                        "--renormalise and --sink: what a row lacks to 1 is "
+                        "either");
     enum kvr_status status = open_dump(&im.dump, from, options, err);
     if (status == KVR_OK)
         status = import_dump(&im, to, err);

@@ -55,10 +55,19 @@ enum kvr_status kvr__view(struct view *view, int rank, const uint64_t *dims,
 
 /* ---- rows ---- */
 
+/* What the sums of some rows say of their numbers: these are rounded to fewer
+ * bits than the file's type has. */
+enum {
+    ROUNDED_HALF = 1,   /* float16 */
+    ROUNDED_BRAIN = 2,  /* bfloat16 */
+    ROUNDED_EITHER = 4, /* both explain a row */
+};
+
 struct row_check {
     struct dump *dump;
     const struct kvr_import_options *options;
     uint32_t layer, head;
+    unsigned *rounded; /* ROUNDED_* that a row needed are added */
 };
 
 /* Row `row` of the dump (padding counted), n_row keys. *sum: of its weights. */
@@ -68,5 +77,7 @@ enum kvr_status kvr__check_row(const struct row_check *check, uint32_t row,
 
 /* How far a row of n keys may sum from 1, from a source of `item` bytes. */
 double kvr__row_tolerance(unsigned item, uint32_t n);
+/* The same for numbers rounded to fewer bits. */
+double kvr__rounded_tolerance(unsigned item, uint32_t n, unsigned rounded);
 
 #endif

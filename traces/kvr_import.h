@@ -27,6 +27,7 @@ struct kvr_import_options {
     int dtype;           /* enum kvr_dtype; -1: the source's (f64: f32) */
     bool not_causal;     /* weight on later keys is right; replay refuses it */
     bool sink;           /* 1 - row sum went to a sink outside of the tokens */
+    bool renormalise;    /* each row is divided by its sum; not with `sink` */
     uint64_t memory;     /* most bytes to take; 0: no limit */
     bool force;          /* overwrite `to` */
     const char *writer, *created, *options; /* provenance; NULL: none */
@@ -34,9 +35,12 @@ struct kvr_import_options {
 
 /* Every row is checked before it is written: finite, not negative, causal,
  * nothing on padding, sum 1 within what the source's type and the row's length
- * explain. Nothing is renormalised. KVR_ERR_INPUT names layer, head, row and
- * key of the first violation and guesses the cause; KVR_ERR_USAGE: an option
- * is needed (axes, batch item, prompt length). On failure nothing is left
+ * explain; or, where all weights of a row are float16 or bfloat16 numbers,
+ * what these explain. Nothing is renormalised unasked, and the trace says in
+ * `compute` that it was, or that rows were so rounded. KVR_ERR_INPUT names
+ * layer, head, row and key of the first violation and guesses the cause;
+ * KVR_ERR_USAGE: an option is needed (axes, batch item, prompt length), or
+ * names a layer or head that is not there. On failure nothing is left
  * under `to`. */
 enum kvr_status kvr_import(const char *from, const char *to,
                            const struct kvr_import_options *options,

@@ -9,7 +9,7 @@ struct options {
     struct cli_common common; /* first: see cli.h */
     const char *dataset, *axes;
     uint32_t batch_item, pad, prompt_len, n_kv_head;
-    bool batch_given, dtype_given, not_causal, sink;
+    bool batch_given, dtype_given, not_causal, sink, renormalise;
     int dtype;
 };
 
@@ -70,6 +70,11 @@ static const struct kvr_option own_options[] = {
      .type = KVR_OPTION_FLAG,
      .offset = FIELD(sink),
      .help = "what a row lacks to 1 went to a sink outside of the tokens"},
+    {.name = "renormalise",
+     .type = KVR_OPTION_FLAG,
+     .offset = FIELD(renormalise),
+     .help = "divide each row by its sum, which is within 1/8 of 1; said in "
+             "the trace"},
     {.name = NULL},
 };
 
@@ -89,6 +94,7 @@ static enum kvr_status import(const struct options *options, const char *from,
         .dtype = options->dtype_given ? options->dtype : -1,
         .not_causal = options->not_causal,
         .sink = options->sink,
+        .renormalise = options->renormalise,
         .memory = cli_memory(&options->common),
         .force = options->common.force,
         .writer = provenance.writer,

@@ -224,6 +224,7 @@ trace import;--n-kv-head 1
 trace import;--dtype f16
 trace import;--not-causal
 trace import;--sink
+trace import;--renormalise
 trace import;--memory 10k;3
 trace import;--output made.kvt.h5
 trace import;--seed 3;2

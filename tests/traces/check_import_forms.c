@@ -1,10 +1,12 @@
 /* check_import_forms.c -- forms in which attention is brought to the import.
  * SPDX-License-Identifier: GPL-3.0-or-later */
+#include "kvr_half.h"
 #include "kvr_import.h"
 
 #include "made.h"
 #include "suite.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -31,17 +33,11 @@ static enum kvr_status import(const char *name,
     return kvr_import(made_data(path), out_path(), options, err);
 }
 
-/* The array of one.npy behind another header. */
-static void with_header(const char *name, const char *header)
+static void write_npy(const char *name, const char *header, const void *data,
+                      size_t size)
 {
     const size_t n = strlen(header);
-    uint8_t data[800];
 
-    FILE *in = fopen(made_data("traces/dumps/one.npy"), "rb");
-    ck_assert(in != NULL);
-    ck_assert_int_eq(fseek(in, 128, SEEK_SET), 0);
-    ck_assert_uint_eq(fread(data, 1, sizeof data, in), sizeof data);
-    fclose(in);
     FILE *out = fopen(made_path(name), "wb");
     ck_assert(out != NULL);
     fwrite("\x93NUMPY\x01", 1, 7, out);
@@ -49,8 +45,30 @@ static void with_header(const char *name, const char *header)
     fputc((int)(n & 255), out);
     fputc((int)(n >> 8), out);
     fwrite(header, 1, n, out);
-    fwrite(data, 1, sizeof data, out);
+    fwrite(data, 1, size, out);
     ck_assert_int_eq(fclose(out), 0);
+}
+
+/* Data of a file whose header ends at byte 128. */
+static void read_npy(void *out, size_t size, const char *name)
+{
+    char path[600];
+
+    snprintf(path, sizeof path, "traces/dumps/%s", name);
+    FILE *in = fopen(made_data(path), "rb");
+    ck_assert(in != NULL);
+    ck_assert_int_eq(fseek(in, 128, SEEK_SET), 0);
+    ck_assert_uint_eq(fread(out, 1, size, in), size);
+    fclose(in);
+}
+
+/* The array of one.npy behind another header. */
+static void with_header(const char *name, const char *header)
+{
+    uint8_t data[800];
+
+    read_npy(data, sizeof data, "one.npy");
+    write_npy(name, header, data, sizeof data);
 }
 
 START_TEST(bytes_behind_an_array_are_refused)
@@ -152,5 +170,110 @@ START_TEST(other_headers_are_refused)
 }
 END_TEST
 
+/* ---- rows of rounded numbers ---- */
+
+enum { ROWS = 32, HEADS = 2, ALL = HEADS * ROWS * ROWS };
+
+static enum kvr_status import_rows(const float *rows,
+                                   const struct kvr_import_options *options,
+                                   struct kvr_error *err)
+{
+    write_npy("r.npy",
+              "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 32, 32)}",
+              rows, ALL * sizeof *rows);
+    unlink(out_path());
+    return kvr_import(made_path("r.npy"), out_path(), options, err);
+}
+
+/* What the trace says of its rows, and how far a row sums from 1 at most. */
+static double says(const char *text)
+{
+    struct kvr_trace *trace = NULL;
+    struct kvr_trace_scratch *scratch = NULL;
+    struct kvr_error err = {0};
+    float row[ROWS];
+    double most = 0;
+
+    must(kvr_trace_open(&trace, out_path(), &err));
+    const char *said = kvr_trace_shape(trace)->compute;
+    ck_assert_msg((said == NULL && text == NULL) ||
+                      (said != NULL && text != NULL && strcmp(said, text) == 0),
+                  "%s", said != NULL ? said : "nothing");
+    must(kvr_trace_scratch_new(&scratch, trace, &err));
+    for (uint32_t h = 0; h < HEADS; h++)
+        for (uint32_t r = 0; r < ROWS; r++) {
+            double sum = 0;
+            must(kvr_trace_read_rows(trace, 0, h, r, 1, row, ROWS, scratch,
+                                     &err));
+            for (uint32_t k = 0; k < ROWS; k++)
+                sum += (double)row[k];
+            most = fmax(most, fabs(sum - 1));
+        }
+    kvr_trace_scratch_free(scratch);
+    kvr_trace_close(trace);
+    return most;
+}
+
+START_TEST(bfloat16_numbers_are_known_by_their_values)
+{
+    struct kvr_error err = {0};
+    float rows[ALL];
+
+    must(import("rows.npy", &plain, &err));
+    ck_assert(fabs(says("rows of bfloat16 numbers") - 0.0023174) < 1e-6);
+    must(import("rows_as_f16.npy", &plain, &err));
+    ck_assert(says("rows of bfloat16 numbers") > 2e-3);
+    must(import("one.npy", &plain, &err));
+    /* one weight of 16 more bits: the row is not explained any more */
+    read_npy(rows, sizeof rows, "rows.npy");
+    ck_assert(rows[18 * ROWS] > 0.5F);
+    rows[18 * ROWS] += 0x1p-20F;
+    must_fail(import_rows(rows, &plain, &err), KVR_ERR_INPUT,
+              "layer 0 head 0 row 18: weights sum to 1.00232");
+    ck_assert_ptr_ne(strstr(err.message, "--renormalise"), NULL);
+    /* nor one that bfloat16 does not explain */
+    read_npy(rows, sizeof rows, "rows.npy");
+    rows[18 * ROWS] += 0x1p-8F;
+    must_fail(import_rows(rows, &plain, &err), KVR_ERR_INPUT, "row 18");
+}
+END_TEST
+
+START_TEST(float16_numbers_are_known_in_a_wider_type)
+{
+    struct kvr_error err = {0};
+    float rows[ALL] = {0};
+
+    for (uint32_t h = 0; h < HEADS; h++)
+        for (uint32_t r = 0; r < ROWS; r++)
+            for (uint32_t k = 0; k <= r; k++)
+                rows[(h * ROWS + r) * ROWS + k] =
+                    kvr_f16_to_f32(kvr_f32_to_f16(1 / (float)(r + 1)));
+    must(import_rows(rows, &plain, &err));
+    ck_assert(says("rows of float16 numbers") > 1e-4);
+}
+END_TEST
+
+/* Each advice leads somewhere. */
+START_TEST(rows_are_renormalised_when_asked)
+{
+    struct kvr_import_options o = plain;
+    struct kvr_error err = {0};
+    float rows[ALL];
+
+    read_npy(rows, sizeof rows, "rows.npy");
+    rows[18 * ROWS] += 0x1p-20F;
+    o.renormalise = true;
+    must(import_rows(rows, &o, &err));
+    ck_assert(says("rows divided by their sums") < 1e-6);
+    rows[18 * ROWS] += 0.2F;
+    must_fail(import_rows(rows, &o, &err), KVR_ERR_INPUT, "row 18");
+    o.sink = true;
+    must_fail(import_rows(rows, &o, &err), KVR_ERR_USAGE, "--sink");
+}
+END_TEST
+
 KVR_SUITE("import_forms", bytes_behind_an_array_are_refused,
-          headers_are_read_as_numpy_does, other_headers_are_refused)
+          headers_are_read_as_numpy_does, other_headers_are_refused,
+          bfloat16_numbers_are_known_by_their_values,
+          float16_numbers_are_known_in_a_wider_type,
+          rows_are_renormalised_when_asked)
