@@ -14,12 +14,14 @@ struct import {
     struct dump dump;
     const struct kvr_import_options *options;
     struct kvr_writer *writer; /* NULL: only check */
-    uint32_t n_token;          /* without the padding */
-    double *block;             /* [KVR_TILE_ROWS][n_row] */
-    float *rows;               /* [KVR_TILE_ROWS][n_token] */
-    float *sink;               /* [n_head][n_token] of the layer at hand */
-    unsigned rounded;          /* ROUNDED_* of the rows so far */
-    unsigned stated;           /* what the trace at hand says of that */
+    struct pick pick;
+    uint32_t n_kv_head; /* of the model */
+    uint32_t n_token;   /* without the padding */
+    double *block;      /* [KVR_TILE_ROWS][n_row] */
+    float *rows;        /* [KVR_TILE_ROWS][n_token] */
+    float *sink;        /* [pick.n_head][n_token] of a layer */
+    unsigned rounded;   /* ROUNDED_* of the rows so far */
+    unsigned stated;    /* what the trace at hand says of that */
 };
 
 static bool begins_with(const char *path, const void *magic, size_t n)
@@ -77,7 +79,7 @@ static bool is_as_stated(const struct import *im)
 /* One row, its padding cut off, as floats. */
 static enum kvr_status take_row(struct import *im,
                                 const struct row_check *check, uint32_t row,
-                                const double *weight, float *out,
+                                const double *weight, float *out, float *sink,
                                 struct kvr_error *err)
 {
     const uint32_t pad = im->options->pad;
@@ -90,32 +92,34 @@ static enum kvr_status take_row(struct import *im,
     const double whole = im->options->renormalise ? sum : 1;
     for (uint32_t i = 0; i < im->n_token; i++)
         out[i] = (float)(weight[pad + i] / whole);
-    im->sink[(size_t)check->head * im->n_token + row - pad] =
-        sum < 1 ? (float)(1 - sum) : 0;
+    *sink = sum < 1 ? (float)(1 - sum) : 0;
     return KVR_OK;
 }
 
+/* Head and layer by their places among those picked. */
 static enum kvr_status take_head(struct import *im, uint32_t layer,
                                  uint32_t head, struct kvr_error *err)
 {
     const struct row_check check = {.dump = &im->dump,
                                     .options = im->options,
-                                    .layer = layer,
-                                    .head = head,
+                                    .layer = im->pick.layer[layer],
+                                    .head = im->pick.head[head],
                                     .rounded = &im->rounded};
     const uint32_t pad = im->options->pad;
+    float *sink = im->sink + (size_t)head * im->n_token;
     enum kvr_status status = KVR_OK;
 
     for (uint32_t first = 0; status == KVR_OK && first < im->n_token;
          first += KVR_TILE_ROWS) {
         const uint32_t left = im->n_token - first;
         const uint32_t n = left < KVR_TILE_ROWS ? left : KVR_TILE_ROWS;
-        status = im->dump.read(&im->dump, layer, head, pad + first, n,
-                               im->block, err);
+        status = im->dump.read(&im->dump, check.layer, check.head, pad + first,
+                               n, im->block, err);
         for (uint32_t r = 0; status == KVR_OK && r < n; r++)
             status = take_row(im, &check, pad + first + r,
                               im->block + (size_t)r * im->dump.n_row,
-                              im->rows + (size_t)r * im->n_token, err);
+                              im->rows + (size_t)r * im->n_token,
+                              sink + first + r, err);
         if (status == KVR_OK && im->writer != NULL)
             status = kvr_writer_rows(im->writer, layer, head, first, n,
                                      im->rows, im->n_token, err);
@@ -126,18 +130,18 @@ static enum kvr_status take_head(struct import *im, uint32_t layer,
 /* Returns early where the rows are not as the trace at hand states. */
 static enum kvr_status take_rows(struct import *im, struct kvr_error *err)
 {
-    const struct dump *dump = &im->dump;
+    const struct pick *pick = &im->pick;
     enum kvr_status status = KVR_OK;
 
-    for (uint32_t l = 0; status == KVR_OK && l < dump->n_layer; l++) {
-        for (uint32_t h = 0; status == KVR_OK && h < dump->n_head; h++) {
+    for (uint32_t l = 0; status == KVR_OK && l < pick->n_layer; l++) {
+        for (uint32_t h = 0; status == KVR_OK && h < pick->n_head; h++) {
             status = take_head(im, l, h, err);
             if (im->writer != NULL && !is_as_stated(im))
                 return status;
         }
         if (status == KVR_OK && im->writer != NULL && im->options->sink)
             status =
-                kvr_writer_array(im->writer, l, KVR_SINK_MASS, dump->n_head, 0,
+                kvr_writer_array(im->writer, l, KVR_SINK_MASS, pick->n_head, 0,
                                  im->n_token, im->sink, im->n_token, err);
     }
     return status;
@@ -207,29 +211,38 @@ static uint32_t kv_heads(const struct import *im)
     return dump->n_head;
 }
 
+static void fill_layers(struct kvr_layer_shape *layers, const struct import *im)
+{
+    const struct pick *pick = &im->pick;
+    const uint32_t group = im->dump.n_head / im->n_kv_head;
+
+    for (uint32_t l = 0; l < pick->n_layer; l++)
+        layers[l] = (struct kvr_layer_shape){
+            .layer = kvr__dump_layer(&im->dump, pick->layer[l]),
+            .n_head = pick->n_head,
+            .n_kv_head = pick->n_head / group,
+            .mask = im->options->not_causal ? KVR_MASK_NONE : KVR_MASK_CAUSAL,
+            .kv_source = -1,
+            .head_index = pick->head};
+}
+
 static enum kvr_status write_trace(struct import *im, const char *to,
                                    uint32_t prompt_len, struct kvr_error *err)
 {
     const struct kvr_import_options *o = im->options;
     const struct dump *dump = &im->dump;
-    struct kvr_layer_shape *layers = kvr_calloc(dump->n_layer, sizeof *layers);
-    const uint32_t n_kv_head = kv_heads(im);
+    struct kvr_layer_shape *layers =
+        kvr_calloc(im->pick.n_layer, sizeof *layers);
     enum kvr_dtype dtype = dump->item == 2 ? KVR_F16 : KVR_F32;
 
     if (layers == NULL)
-        return kvr_no_memory(err, "layers", dump->n_layer * sizeof *layers);
+        return kvr_no_memory(err, "layers", im->pick.n_layer * sizeof *layers);
     if (o->dtype >= 0)
         dtype = (enum kvr_dtype)o->dtype;
-    for (uint32_t l = 0; l < dump->n_layer; l++)
-        layers[l] = (struct kvr_layer_shape){
-            .layer = kvr__dump_layer(dump, l),
-            .n_head = dump->n_head,
-            .n_kv_head = n_kv_head,
-            .mask = o->not_causal ? KVR_MASK_NONE : KVR_MASK_CAUSAL,
-            .kv_source = -1};
-    struct kvr_trace_shape shape = {.n_layer = dump->n_layer,
+    fill_layers(layers, im);
+    struct kvr_trace_shape shape = {.n_layer = im->pick.n_layer,
                                     .n_head = dump->n_head,
-                                    .n_kv_head = n_kv_head,
+                                    .n_kv_head = im->n_kv_head,
                                     .n_token = im->n_token,
                                     .prompt_len = prompt_len,
                                     .dtype = dtype,
@@ -283,6 +296,10 @@ static enum kvr_status import_dump(struct import *im, const char *to,
     enum kvr_status status = check_shape(im, err);
     if (status != KVR_OK)
         return status;
+    im->n_kv_head = kv_heads(im);
+    status = kvr__pick(&im->pick, &im->dump, o, im->n_kv_head, err);
+    if (status != KVR_OK)
+        return status;
     if (prompt_len == 0 && im->dump.prompt_len > o->pad)
         prompt_len = im->dump.prompt_len - o->pad;
     if (prompt_len == 0) {
@@ -315,6 +332,7 @@ enum kvr_status kvr_import(const char *from, const char *to,
     if (status == KVR_OK)
         status = import_dump(&im, to, err);
     close_dump(&im.dump);
+    kvr__pick_free(&im.pick);
     free(im.block);
     free(im.rows);
     free(im.sink);

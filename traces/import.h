@@ -53,6 +53,20 @@ enum kvr_status kvr__view(struct view *view, int rank, const uint64_t *dims,
                           const struct kvr_import_options *options,
                           const char *what, struct kvr_error *err);
 
+/* ---- layers and heads ---- */
+
+struct pick {
+    uint32_t n_layer, *layer; /* ascending, as dump->read knows them */
+    uint32_t n_head, *head;   /* whole groups */
+};
+
+/* As the options' lists say; all without. KVR_ERR_USAGE: a layer or a head
+ * that is not there, a part of a group, heads that groups do not divide. */
+enum kvr_status kvr__pick(struct pick *pick, const struct dump *dump,
+                          const struct kvr_import_options *options,
+                          uint32_t n_kv_head, struct kvr_error *err);
+void kvr__pick_free(struct pick *pick);
+
 /* ---- rows ---- */
 
 /* What the sums of some rows say of their numbers: these are rounded to fewer

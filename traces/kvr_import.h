@@ -28,6 +28,8 @@ struct kvr_import_options {
     bool not_causal;     /* weight on later keys is right; replay refuses it */
     bool sink;           /* 1 - row sum went to a sink outside of the tokens */
     bool renormalise;    /* each row is divided by its sum; not with `sink` */
+    const char *layers;  /* "0,4-7", numbers of layers; NULL: all */
+    const char *heads;   /* the same of query heads, whole groups */
     uint64_t memory;     /* most bytes to take; 0: no limit */
     bool force;          /* overwrite `to` */
     const char *writer, *created, *options; /* provenance; NULL: none */

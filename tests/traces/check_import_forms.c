@@ -272,8 +272,93 @@ START_TEST(rows_are_renormalised_when_asked)
 }
 END_TEST
 
+/* ---- layers and heads ---- */
+
+/* Head `head` of layer `layer` as stored is that of the array. */
+static void same_rows(uint32_t layer, uint32_t head, uint32_t from_layer,
+                      uint32_t from_head)
+{
+    enum { T = 10, H = 4, L = 3 };
+    struct kvr_trace *trace = NULL;
+    struct kvr_trace_scratch *scratch = NULL;
+    struct kvr_error err = {0};
+    float all[L][H][T][T], rows[T][T];
+
+    read_npy(all, sizeof all, "att.npy");
+    must(kvr_trace_open(&trace, out_path(), &err));
+    const struct kvr_layer_shape *shape =
+        &kvr_trace_shape(trace)->layers[layer];
+    ck_assert_uint_eq(shape->layer, from_layer);
+    ck_assert_uint_eq(shape->head_index[head], from_head);
+    must(kvr_trace_scratch_new(&scratch, trace, &err));
+    must(kvr_trace_read_rows(trace, layer, head, 0, T, rows[0], T, scratch,
+                             &err));
+    for (int r = 0; r < T; r++)
+        for (int k = 0; k < T; k++)
+            ck_assert(fabsf(rows[r][k] - all[from_layer][from_head][r][k]) <
+                      0x1p-30F);
+    kvr_trace_scratch_free(scratch);
+    kvr_trace_close(trace);
+}
+
+static void has(uint32_t n_layer, uint32_t n_head, uint32_t n_kv_head)
+{
+    struct kvr_trace *trace = NULL;
+    struct kvr_error err = {0};
+
+    must(kvr_trace_open(&trace, out_path(), &err));
+    const struct kvr_trace_shape *shape = kvr_trace_shape(trace);
+    ck_assert_uint_eq(shape->n_layer, n_layer);
+    ck_assert_uint_eq(shape->n_head, 4);
+    ck_assert_uint_eq(shape->n_kv_head, 2);
+    ck_assert_uint_eq(shape->layers[0].n_head, n_head);
+    ck_assert_uint_eq(shape->layers[0].n_kv_head, n_kv_head);
+    kvr_trace_close(trace);
+}
+
+START_TEST(layers_and_heads_are_chosen)
+{
+    struct kvr_import_options o = plain;
+    struct kvr_error err = {0};
+
+    o.axes = "lhqk";
+    o.layers = "1";
+    must(import("att.npy", &o, &err));
+    has(1, 4, 2);
+    same_rows(0, 3, 1, 3);
+    o.layers = "0,2";
+    o.heads = "2-3";
+    must(import("att.npy", &o, &err));
+    has(2, 2, 1);
+    same_rows(1, 0, 2, 2);
+    o.sink = true;
+    must(import("att.npy", &o, &err));
+    same_rows(1, 1, 2, 3);
+    o.heads = NULL;
+    o.layers = "7";
+    must_fail(import("att.npy", &o, &err), KVR_ERR_USAGE, "'7'");
+    o.layers = "x";
+    must_fail(import("att.npy", &o, &err), KVR_ERR_USAGE, "'x'");
+    o.layers = NULL;
+    o.heads = "0";
+    must_fail(import("att.npy", &o, &err), KVR_ERR_USAGE,
+              "query heads 0 to 1 share the keys of KV head 0");
+    o.heads = "4";
+    must_fail(import("att.npy", &o, &err), KVR_ERR_USAGE, "'4'");
+    o.heads = NULL;
+    o.n_kv_head = 3;
+    must_fail(import("att.npy", &o, &err), KVR_ERR_USAGE, "--n-kv-head");
+    o = plain;
+    o.dataset = "layer_%d";
+    o.layers = "8,24";
+    must(import("layers.h5", &o, &err));
+    o.layers = "8-16";
+    must_fail(import("layers.h5", &o, &err), KVR_ERR_USAGE, "has no layer 9");
+}
+END_TEST
+
 KVR_SUITE("import_forms", bytes_behind_an_array_are_refused,
           headers_are_read_as_numpy_does, other_headers_are_refused,
           bfloat16_numbers_are_known_by_their_values,
           float16_numbers_are_known_in_a_wider_type,
-          rows_are_renormalised_when_asked)
+          rows_are_renormalised_when_asked, layers_and_heads_are_chosen)
