@@ -15,6 +15,7 @@ struct import {
     const struct kvr_import_options *options;
     struct kvr_writer *writer; /* NULL: only check */
     struct pick pick;
+    struct windows windows;
     uint32_t n_kv_head; /* of the model */
     uint32_t n_token;   /* without the padding */
     double *block;      /* [KVR_TILE_ROWS][n_row] */
@@ -104,6 +105,7 @@ static enum kvr_status take_head(struct import *im, uint32_t layer,
                                     .options = im->options,
                                     .layer = im->pick.layer[layer],
                                     .head = im->pick.head[head],
+                                    .span = im->windows.span[layer],
                                     .rounded = &im->rounded};
     const uint32_t pad = im->options->pad;
     float *sink = im->sink + (size_t)head * im->n_token;
@@ -115,11 +117,14 @@ static enum kvr_status take_head(struct import *im, uint32_t layer,
         const uint32_t n = left < KVR_TILE_ROWS ? left : KVR_TILE_ROWS;
         status = im->dump.read(&im->dump, check.layer, check.head, pad + first,
                                n, im->block, err);
-        for (uint32_t r = 0; status == KVR_OK && r < n; r++)
+        for (uint32_t r = 0; status == KVR_OK && r < n; r++) {
+            float *out = im->rows + (size_t)r * im->n_token;
             status = take_row(im, &check, pad + first + r,
-                              im->block + (size_t)r * im->dump.n_row,
-                              im->rows + (size_t)r * im->n_token,
+                              im->block + (size_t)r * im->dump.n_row, out,
                               sink + first + r, err);
+            if (status == KVR_OK)
+                kvr__windows_row(&im->windows, first + r, out);
+        }
         if (status == KVR_OK && im->writer != NULL)
             status = kvr_writer_rows(im->writer, layer, head, first, n,
                                      im->rows, im->n_token, err);
@@ -134,11 +139,13 @@ static enum kvr_status take_rows(struct import *im, struct kvr_error *err)
     enum kvr_status status = KVR_OK;
 
     for (uint32_t l = 0; status == KVR_OK && l < pick->n_layer; l++) {
+        kvr__windows_begin(&im->windows);
         for (uint32_t h = 0; status == KVR_OK && h < pick->n_head; h++) {
             status = take_head(im, l, h, err);
             if (im->writer != NULL && !is_as_stated(im))
                 return status;
         }
+        kvr__windows_end(&im->windows, l);
         if (status == KVR_OK && im->writer != NULL && im->options->sink)
             status =
                 kvr_writer_array(im->writer, l, KVR_SINK_MASS, pick->n_head, 0,
@@ -221,7 +228,10 @@ static void fill_layers(struct kvr_layer_shape *layers, const struct import *im)
             .layer = kvr__dump_layer(&im->dump, pick->layer[l]),
             .n_head = pick->n_head,
             .n_kv_head = pick->n_head / group,
-            .mask = im->options->not_causal ? KVR_MASK_NONE : KVR_MASK_CAUSAL,
+            .mask = im->options->not_causal    ? KVR_MASK_NONE
+                    : im->windows.span[l] != 0 ? KVR_MASK_WINDOW
+                                               : KVR_MASK_CAUSAL,
+            .span = im->windows.span[l],
             .kv_source = -1,
             .head_index = pick->head};
 }
@@ -298,6 +308,9 @@ static enum kvr_status import_dump(struct import *im, const char *to,
         return status;
     im->n_kv_head = kv_heads(im);
     status = kvr__pick(&im->pick, &im->dump, o, im->n_kv_head, err);
+    if (status == KVR_OK)
+        status = kvr__windows_init(&im->windows, &im->pick, &im->dump,
+                                   im->n_token, o, err);
     if (status != KVR_OK)
         return status;
     if (prompt_len == 0 && im->dump.prompt_len > o->pad)
@@ -315,7 +328,10 @@ static enum kvr_status import_dump(struct import *im, const char *to,
         return kvr_fail(err, KVR_ERR_USAGE,
                         "%s: a prompt of %u tokens, but %u rows", im->dump.path,
                         prompt_len, im->n_token);
-    return write_trace(im, to, prompt_len, err);
+    status = write_trace(im, to, prompt_len, err);
+    if (status == KVR_OK && !o->not_causal)
+        kvr__windows_say(&im->windows, &im->pick, &im->dump);
+    return status;
 }
 
 enum kvr_status kvr_import(const char *from, const char *to,
@@ -332,6 +348,7 @@ enum kvr_status kvr_import(const char *from, const char *to,
     if (status == KVR_OK)
         status = import_dump(&im, to, err);
     close_dump(&im.dump);
+    kvr__windows_free(&im.windows);
     kvr__pick_free(&im.pick);
     free(im.block);
     free(im.rows);

@@ -67,6 +67,29 @@ enum kvr_status kvr__pick(struct pick *pick, const struct dump *dump,
                           uint32_t n_kv_head, struct kvr_error *err);
 void kvr__pick_free(struct pick *pick);
 
+/* ---- windows ---- */
+
+struct windows {
+    uint32_t n_token;
+    bool stated;      /* an option says which layers have one */
+    uint32_t *span;   /* [pick.n_layer] as stated; 0: causal */
+    uint32_t *looks;  /* [pick.n_layer] as its rows look; 0: causal */
+    uint32_t *oldest; /* [n_token] oldest key that a row of the layer sees */
+};
+
+enum kvr_status kvr__windows_init(struct windows *w, const struct pick *pick,
+                                  const struct dump *dump, uint32_t n_token,
+                                  const struct kvr_import_options *options,
+                                  struct kvr_error *err);
+void kvr__windows_free(struct windows *w);
+/* A layer begins; one of its rows, as n_token weights; it ends. */
+void kvr__windows_begin(struct windows *w);
+void kvr__windows_row(struct windows *w, uint32_t row, const float *weight);
+void kvr__windows_end(struct windows *w, uint32_t layer);
+/* Warns of layers that look like a window where none is stated. */
+void kvr__windows_say(struct windows *w, const struct pick *pick,
+                      const struct dump *dump);
+
 /* ---- rows ---- */
 
 /* What the sums of some rows say of their numbers: these are rounded to fewer
@@ -81,6 +104,7 @@ struct row_check {
     struct dump *dump;
     const struct kvr_import_options *options;
     uint32_t layer, head;
+    uint32_t span;     /* keys that a row sees; 0: all up to its own */
     unsigned *rounded; /* ROUNDED_* that a row needed are added */
 };
 

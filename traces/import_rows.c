@@ -160,6 +160,11 @@ static enum kvr_status refuse_key(struct kvr_error *err,
     else if (key < pad)
         snprintf(guess, sizeof guess,
                  "padding of %u keys was stated, but they have weight", pad);
+    else if (check->span != 0 && key + check->span <= row)
+        snprintf(guess, sizeof guess,
+                 "a window of %u keys was stated: is it another, or has this "
+                 "layer none (--window, --config)?",
+                 check->span);
     else if (look.behind == 0 && look.n > 1)
         snprintf(guess, sizeof guess,
                  "rows look only ahead: are the axes q and k swapped "
@@ -248,6 +253,9 @@ enum kvr_status kvr__check_row(const struct row_check *check, uint32_t row,
         if (key > row && w != 0 && !options->not_causal)
             return refuse_key(err, check, row, key, w,
                               "weight on a future key");
+        if (check->span != 0 && key + check->span <= row && w != 0)
+            return refuse_key(err, check, row, key, w,
+                              "weight outside of the window");
         if (key < options->pad && w != 0)
             return refuse_key(err, check, row, key, w,
                               "weight on a padding key");

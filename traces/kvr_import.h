@@ -30,20 +30,25 @@ struct kvr_import_options {
     bool renormalise;    /* each row is divided by its sum; not with `sink` */
     const char *layers;  /* "0,4-7", numbers of layers; NULL: all */
     const char *heads;   /* the same of query heads, whole groups */
-    uint64_t memory;     /* most bytes to take; 0: no limit */
-    bool force;          /* overwrite `to` */
+    uint32_t window;     /* of every layer; 0: none */
+    /* Windows by layer of the model, 0: none; NULL: as `window` says. */
+    const uint32_t *spans;
+    uint32_t n_span;
+    uint64_t memory; /* most bytes to take; 0: no limit */
+    bool force;      /* overwrite `to` */
     const char *writer, *created, *options; /* provenance; NULL: none */
 };
 
 /* Every row is checked before it is written: finite, not negative, causal,
  * nothing on padding, sum 1 within what the source's type and the row's length
  * explain; or, where all weights of a row are float16 or bfloat16 numbers,
- * what these explain. Nothing is renormalised unasked, and the trace says in
- * `compute` that it was, or that rows were so rounded. KVR_ERR_INPUT names
- * layer, head, row and key of the first violation and guesses the cause;
- * KVR_ERR_USAGE: an option is needed (axes, batch item, prompt length), or
- * names a layer or head that is not there. On failure nothing is left
- * under `to`. */
+ * what these explain. A layer with a window has no weight outside of it; one
+ * that looks like a window and is not stated as one is warned of. Nothing is
+ * renormalised unasked, and the trace says in `compute` that it was, or that
+ * rows were so rounded. KVR_ERR_INPUT names layer, head, row and key of the
+ * first violation and guesses the cause; KVR_ERR_USAGE: an option is needed
+ * (axes, batch item, prompt length), or names a layer or head that is not
+ * there. On failure nothing is left under `to`. */
 enum kvr_status kvr_import(const char *from, const char *to,
                            const struct kvr_import_options *options,
                            struct kvr_error *err) KVR_MUST_CHECK;

@@ -2,13 +2,14 @@
  * SPDX-License-Identifier: GPL-3.0-or-later */
 #include "trace_commands.h"
 
+#include "import_config.h"
 #include "kvr_import.h"
 #include "kvr_log.h"
 
 struct options {
     struct cli_common common; /* first: see cli.h */
-    const char *dataset, *axes;
-    uint32_t batch_item, pad, prompt_len, n_kv_head;
+    const char *dataset, *axes, *config;
+    uint32_t batch_item, pad, prompt_len, n_kv_head, window;
     bool batch_given, dtype_given, not_causal, sink, renormalise;
     int dtype;
 };
@@ -75,14 +76,48 @@ static const struct kvr_option own_options[] = {
      .offset = FIELD(renormalise),
      .help = "divide each row by its sum, which is within 1/8 of 1; said in "
              "the trace"},
+    {.name = "window",
+     .type = KVR_OPTION_U32,
+     .offset = FIELD(window),
+     .argument = "N",
+     .min = 1,
+     .max = UINT32_MAX,
+     .help = "every layer has a sliding window of N keys"},
+    {.name = "config",
+     .type = KVR_OPTION_TEXT,
+     .offset = FIELD(config),
+     .argument = "FILE",
+     .help = "the model's config.json: which layers have a sliding window, and "
+             "how many KV heads there are"},
     {.name = NULL},
 };
+
+static enum kvr_status read_config(struct import_config *config,
+                                   const struct options *options,
+                                   struct kvr_error *err)
+{
+    if (options->config == NULL)
+        return KVR_OK;
+    if (options->window != 0)
+        return kvr_fail(err, KVR_ERR_USAGE,
+                        "--window and --config both state windows");
+    const enum kvr_status status =
+        cli_import_config(config, options->config, err);
+    if (status == KVR_OK && options->n_kv_head != 0 && config->n_kv_head != 0 &&
+        options->n_kv_head != config->n_kv_head)
+        return kvr_fail(err, KVR_ERR_USAGE,
+                        "--n-kv-head %u, but %s says num_key_value_heads %u",
+                        options->n_kv_head, options->config, config->n_kv_head);
+    return status;
+}
 
 static enum kvr_status import(const struct options *options, const char *from,
                               struct kvr_error *err)
 {
     struct trace_provenance provenance;
+    struct import_config config = {0};
 
+    enum kvr_status status = read_config(&config, options, err);
     trace_provenance_init(&provenance, &options->common);
     const struct kvr_import_options import_options = {
         .dataset = options->dataset,
@@ -90,7 +125,11 @@ static enum kvr_status import(const struct options *options, const char *from,
         .batch_item = options->batch_given ? (int64_t)options->batch_item : -1,
         .pad = options->pad,
         .prompt_len = options->prompt_len,
-        .n_kv_head = options->n_kv_head,
+        .n_kv_head =
+            options->n_kv_head != 0 ? options->n_kv_head : config.n_kv_head,
+        .window = options->window,
+        .spans = config.spans,
+        .n_span = config.n_layer,
         .dtype = options->dtype_given ? options->dtype : -1,
         .not_causal = options->not_causal,
         .sink = options->sink,
@@ -102,8 +141,9 @@ static enum kvr_status import(const struct options *options, const char *from,
         .writer = provenance.writer,
         .created = provenance.created,
         .options = provenance.options};
-    const enum kvr_status status =
-        kvr_import(from, options->common.output, &import_options, err);
+    if (status == KVR_OK)
+        status = kvr_import(from, options->common.output, &import_options, err);
+    cli_import_config_free(&config);
     if (status == KVR_OK)
         kvr_log(KVR_LOG_NOTE, "wrote %s", options->common.output);
     return status;

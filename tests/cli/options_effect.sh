@@ -69,6 +69,7 @@ make_npy() {
     done | sed 's/../\\x&/g' | xargs -0 printf '%b'
 }
 make_npy >a.npy
+printf '{"num_hidden_layers": 2, "sliding_window": 12}' >c.json
 
 # What a run prints and leaves behind, as one file.
 observe() {
@@ -231,6 +232,10 @@ trace import;--layers 7;2
 trace import;--layers x;2
 trace import;--heads 1
 trace import;--heads 2;2
+trace import;--window 12
+trace import;--window 3;3
+trace import;--config c.json
+trace import;--config a.npy;3
 trace import;--memory 10k;3
 trace import;--output made.kvt.h5
 trace import;--seed 3;2
