@@ -1,15 +1,10 @@
 /* h5.c -- HDF5 with its voice off.
  * SPDX-License-Identifier: GPL-3.0-or-later */
 #include "h5.h"
-#include "h5_dataset.h"
 
-#include "h5_vlen.h"
-#include "kvr_memory.h"
-
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { MAX_TEXT = 1 << 20 };
 
 void kvr__h5_quiet(void)
 {
@@ -19,7 +14,7 @@ void kvr__h5_quiet(void)
 
 struct reason {
     int system; /* errno, 0: none */
-    char text[256];
+    char text[H5_REASON_TEXT];
 };
 
 static herr_t find_reason(unsigned n, const H5E_error2_t *error, void *ud)
@@ -36,146 +31,26 @@ static herr_t find_reason(unsigned n, const H5E_error2_t *error, void *ud)
     return 0;
 }
 
-enum kvr_status kvr__h5_fail(struct kvr_error *err, enum kvr_status status,
-                             const char *path, const char *what)
+int kvr__h5_reason(char text[H5_REASON_TEXT])
 {
     struct reason reason = {0};
 
     H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, find_reason, &reason);
     H5Eclear2(H5E_DEFAULT);
-    if (reason.system != 0)
-        return kvr_fail(err, KVR_ERR_IO, "%s: %s: %s", path, what,
-                        strerror(reason.system));
+    snprintf(text, H5_REASON_TEXT, "%s",
+             reason.system != 0 ? strerror(reason.system) : reason.text);
+    return reason.system;
+}
+
+enum kvr_status kvr__h5_fail(struct kvr_error *err, enum kvr_status status,
+                             const char *path, const char *what)
+{
+    char text[H5_REASON_TEXT];
+
+    if (kvr__h5_reason(text) != 0)
+        status = KVR_ERR_IO;
     return kvr_fail(err, status, "%s: %s%s%s", path, what,
-                    reason.text[0] != '\0' ? ": " : "", reason.text);
-}
-
-bool kvr__h5_has_attr(hid_t object, const char *name)
-{
-    return H5Aexists(object, name) > 0;
-}
-
-/* Opens an attribute of exactly n values of class `wanted`. */
-static hid_t open_attr(hid_t object, const char *name, H5T_class_t wanted,
-                       hssize_t n)
-{
-    if (!kvr__h5_has_attr(object, name))
-        return -1;
-    const hid_t attr = H5Aopen(object, name, H5P_DEFAULT);
-    if (attr < 0)
-        return -1;
-    const hid_t type = H5Aget_type(attr), space = H5Aget_space(attr);
-    const bool ok = type >= 0 && space >= 0 && H5Tget_class(type) == wanted &&
-                    kvr__h5_plain_number(type) &&
-                    H5Sget_simple_extent_npoints(space) == n;
-    if (type >= 0)
-        H5Tclose(type);
-    if (space >= 0)
-        H5Sclose(space);
-    if (ok)
-        return attr;
-    H5Aclose(attr);
-    return -1;
-}
-
-static bool read_attr(hid_t object, const char *name, H5T_class_t wanted,
-                      hssize_t n, hid_t memory_type, void *value)
-{
-    const hid_t attr = open_attr(object, name, wanted, n);
-
-    if (attr < 0)
-        return false;
-    const bool ok = H5Aread(attr, memory_type, value) >= 0;
-    H5Aclose(attr);
-    return ok;
-}
-
-bool kvr__h5_get_int(int64_t *value, hid_t object, const char *name)
-{
-    return read_attr(object, name, H5T_INTEGER, 1, H5T_NATIVE_INT64, value);
-}
-
-bool kvr__h5_get_pair(int64_t value[2], hid_t object, const char *name)
-{
-    return read_attr(object, name, H5T_INTEGER, 2, H5T_NATIVE_INT64, value);
-}
-
-bool kvr__h5_get_real(double *value, hid_t object, const char *name)
-{
-    int64_t whole;
-
-    if (read_attr(object, name, H5T_FLOAT, 1, H5T_NATIVE_DOUBLE, value))
-        return true;
-    if (!kvr__h5_get_int(&whole, object, name))
-        return false;
-    *value = (double)whole;
-    return true;
-}
-
-static bool read_fixed(char **text, hid_t attr, hid_t type)
-{
-    const size_t size = H5Tget_size(type);
-    const hid_t memory = H5Tcopy(H5T_C_S1);
-    bool ok = false;
-
-    *text = NULL;
-    if (size == 0 || size > MAX_TEXT || memory < 0)
-        goto out;
-    *text = kvr_calloc(size + 1, 1);
-    ok = *text != NULL && H5Tset_size(memory, size + 1) >= 0 &&
-         H5Tset_cset(memory, H5Tget_cset(type)) >= 0 &&
-         H5Aread(attr, memory, *text) >= 0;
-    if (ok)
-        (*text)[size] = '\0';
-    for (size_t n = ok ? strlen(*text) : 0;
-         H5Tget_strpad(type) == H5T_STR_SPACEPAD && n > 0 &&
-         (*text)[n - 1] == ' ';
-         n--)
-        (*text)[n - 1] = '\0';
-out:
-    if (memory >= 0)
-        H5Tclose(memory);
-    if (!ok) {
-        free(*text);
-        *text = NULL;
-    }
-    return ok;
-}
-
-static bool read_variable(char **text, hid_t attr, hid_t type)
-{
-    const hid_t memory = H5Tcopy(H5T_C_S1);
-    char *value = NULL;
-
-    *text = NULL;
-    if (memory < 0)
-        return false;
-    if (H5Tset_size(memory, H5T_VARIABLE) >= 0 &&
-        H5Tset_cset(memory, H5Tget_cset(type)) >= 0 &&
-        H5Aread(attr, memory, &value) >= 0) {
-        *text = kvr_strdup(value != NULL ? value : "");
-        H5free_memory(value);
-    }
-    H5Tclose(memory);
-    return *text != NULL;
-}
-
-bool kvr__h5_get_text(char **text, hid_t object, const char *name)
-{
-    const hid_t attr = open_attr(object, name, H5T_STRING, 1);
-
-    *text = NULL;
-    if (attr < 0)
-        return false;
-    const hid_t type = H5Aget_type(attr);
-    const htri_t variable = H5Tis_variable_str(type);
-    const bool ok = variable > 0 ? kvr__h5_vlen_safe(object, name) &&
-                                       read_variable(text, attr, type)
-                    : variable == 0 ? read_fixed(text, attr, type)
-                                    : false;
-    H5Tclose(type);
-    H5Aclose(attr);
-    return ok;
+                    text[0] != '\0' ? ": " : "", text);
 }
 
 static bool put_attr(hid_t object, const char *name, hid_t file_type,
@@ -272,16 +147,4 @@ hid_t kvr__h5_new_group(hid_t parent, const char *name)
         group = H5Gcreate2(parent, name, H5P_DEFAULT, plist, H5P_DEFAULT);
     H5Pclose(plist);
     return group;
-}
-
-int kvr__h5_has_member(hid_t group, const char *name)
-{
-    H5L_info_t info;
-
-    if (H5Lexists(group, name, H5P_DEFAULT) <= 0)
-        return 0;
-    if (H5Lget_info(group, name, &info, H5P_DEFAULT) < 0 ||
-        info.type != H5L_TYPE_HARD)
-        return -1;
-    return 1;
 }

@@ -1,11 +1,15 @@
 /* h5_open.c -- opening an HDF5 file, with a reason where that fails.
  * SPDX-License-Identifier: GPL-3.0-or-later */
-#include "h5.h"
-#include "h5_tree.h"
+#include "h5_open.h"
+
+#include "h5_child.h"
+#include "h5_walk.h"
 #include "journal.h"
+#include "kvr_memory.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -22,8 +26,22 @@ static uint64_t field(const uint8_t *at, unsigned size)
     return value;
 }
 
+/* The end of the file as its writer left it. The superblock counts from the
+ * base address that it states; where a user block was put before the file
+ * afterwards, that is not where it lies. */
+static uint64_t end_of(const uint8_t *at, unsigned size, uint64_t base)
+{
+    const uint64_t stated = field(at, size);
+    const uint64_t end = field(at + 2 * size, size);
+
+    return end >= stated && end - stated <= UINT64_MAX - base
+               ? end - stated + base
+               : UINT64_MAX;
+}
+
 /* Superblock fields, HDF5 file format specification, II.A: versions 0 and 1
- * have the end of file as third address, 2 and 3 as third after the flags. */
+ * have the base address, another and the end of file after the flags; 2 and 3
+ * too. */
 static void read_fields(struct h5_super *out, const uint8_t *at, uint64_t base)
 {
     out->version = at[8];
@@ -31,12 +49,12 @@ static void read_fields(struct h5_super *out, const uint8_t *at, uint64_t base)
         const unsigned size = at[13];
         const unsigned first = out->version == 0 ? 24 : 28;
         if (size == 8 || size == 4)
-            out->stored_end = base + field(at + first + 2 * size, size);
+            out->stored_end = end_of(at + first, size, base);
     } else if (out->version <= 3) {
         const unsigned size = at[9];
         out->open_for_writing = out->version == 3 && (at[11] & 5) != 0;
         if (size == 8 || size == 4)
-            out->stored_end = base + field(at + 12 + 2 * size, size);
+            out->stored_end = end_of(at + 12, size, base);
     }
 }
 
@@ -120,43 +138,69 @@ static enum kvr_status check_super(int fd, const char *path,
     return KVR_OK;
 }
 
-enum kvr_status kvr__h5_open(hid_t *out, const char *path,
+enum kvr_status kvr__open_regular(int *fd, uint64_t *size, const char *path,
+                                  struct kvr_error *err)
+{
+    struct stat st = {0};
+
+    /* a pipe without a writer would be waited for */
+    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (*fd >= 0 && fstat(*fd, &st) == 0 && S_ISREG(st.st_mode)) {
+        *size = (uint64_t)st.st_size;
+        return KVR_OK;
+    }
+    const int code = *fd >= 0 && S_ISDIR(st.st_mode) ? EISDIR : errno;
+    const bool special = *fd >= 0 && !S_ISDIR(st.st_mode);
+    if (*fd >= 0)
+        close(*fd);
+    *fd = -1;
+    if (special)
+        return kvr_fail(err, KVR_ERR_INPUT, "%s: not a regular file", path);
+    return kvr_fail(err, KVR_ERR_IO, "%s: cannot be opened: %s", path,
+                    strerror(code));
+}
+
+/* More than this is told only of a file whose trees run in circles. */
+static uint64_t most_said(uint64_t size)
+{
+    enum { LEAST = 64 << 20, RATIO = 8 };
+
+    return size <= (UINT64_MAX - LEAST) / RATIO ? LEAST + RATIO * size
+                                                : UINT64_MAX;
+}
+
+static enum kvr_status load_index(struct h5_index *file, struct kvr_error *err)
+{
+    struct bytes said = {0};
+
+    enum kvr_status status = check_super(file->fd, file->path, err);
+    if (status == KVR_OK)
+        status = kvr__child_run(&said, file->path, most_said(file->size),
+                                kvr__h5_walk, file->fd, file->path, err);
+    file->said = said.data;
+    return status == KVR_OK ? kvr__h5_take(file, said.n, err) : status;
+}
+
+enum kvr_status kvr__h5_open(struct h5_index **out, const char *path,
                              struct kvr_error *err)
 {
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
-    struct stat st;
+    struct h5_index *file = kvr_calloc(1, sizeof *file);
 
-    kvr__h5_quiet();
-    if (fd < 0 || fstat(fd, &st) != 0 || S_ISDIR(st.st_mode)) {
-        const int code = fd >= 0 ? EISDIR : errno;
-        if (fd >= 0)
-            close(fd);
-        return kvr_fail(err, KVR_ERR_IO, "%s: cannot be opened: %s", path,
-                        strerror(code));
-    }
-    const enum kvr_status status = check_super(fd, path, err);
-    close(fd);
-    if (status != KVR_OK)
+    *out = NULL;
+    if (file == NULL)
+        return kvr_no_memory(err, "a file", sizeof *file);
+    file->fd = -1;
+    file->path = kvr_strdup(path);
+    enum kvr_status status =
+        file->path != NULL
+            ? kvr__open_regular(&file->fd, &file->size, path, err)
+            : kvr_no_memory(err, "a path", strlen(path));
+    if (status == KVR_OK)
+        status = load_index(file, err);
+    if (status != KVR_OK) {
+        kvr__h5_close(file);
         return status;
-    const hid_t access = H5Pcreate(H5P_FILE_ACCESS);
-    if (access < 0)
-        return kvr__h5_fail(err, KVR_ERR_INTERNAL, path, "no access list");
-    /* Finished files do not change: no lock, so that file systems without
-     * locks and read-only media work. */
-    H5Pset_file_locking(access, 0, 1);
-    H5Pset_fclose_degree(access, H5F_CLOSE_STRONG);
-    *out = H5Fopen(path, H5F_ACC_RDONLY, access);
-    H5Pclose(access);
-    if (*out < 0)
-        return kvr__h5_fail(err, KVR_ERR_INPUT, path,
-                            "cannot be opened as HDF5 (if a lock failed, set "
-                            "HDF5_USE_FILE_LOCKING=FALSE)");
-    if (kvr__h5_tree_whole(*out))
-        return KVR_OK;
-    H5Fclose(*out);
-    *out = -1;
-    return kvr_fail(err, KVR_ERR_INPUT,
-                    "%s: a name in its groups has no end, or the groups have "
-                    "none: damaged",
-                    path);
+    }
+    *out = file;
+    return KVR_OK;
 }

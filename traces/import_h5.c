@@ -2,9 +2,10 @@
  * SPDX-License-Identifier: GPL-3.0-or-later */
 #include "import_h5.h"
 
-#include "h5_chunks.h"
-#include "h5_vlen.h"
+#include "kvr_log.h"
+#include "kvr_memory.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,10 +17,9 @@ static void close_h5(struct dump *dump)
 
     if (h5 == NULL)
         return;
-    if (h5->open >= 0)
-        H5Dclose(h5->open);
-    if (h5->file >= 0)
-        H5Fclose(h5->file);
+    kvr__h5_reader_free(h5->open);
+    kvr__h5_close(h5->file);
+    free(h5->block);
     free(h5->name);
     kvr__grid_free(&h5->grid);
     free(h5);
@@ -35,29 +35,21 @@ static const char *name_of(const struct h5_dump *h5, uint32_t layer,
                : h5->grid.name[step * h5->grid.n_layer + layer];
 }
 
-static enum kvr_status open_set(hid_t *out, const struct dump *dump,
-                                uint32_t layer, size_t step,
-                                struct kvr_error *err)
+static enum kvr_status find_set(const struct h5_object **out,
+                                const struct dump *dump, uint32_t layer,
+                                size_t step, struct kvr_error *err)
 {
     const struct h5_dump *h5 = dump->own;
     const char *name = name_of(h5, layer, step);
+    const enum kvr_status status = kvr__h5_find_path(out, h5->file, name, err);
 
-    enum kvr_status status =
-        kvr__h5_open_path(out, dump->path, h5->file, name, err);
-    if (status == KVR_OK && *out < 0)
-        status = kvr_fail(err, KVR_ERR_INPUT,
-                          "%s: %s: there is no such "
-                          "dataset",
-                          dump->path, name);
-    if (status == KVR_OK) {
-        status = kvr__h5_check_size(*out, dump->path, name, set_limit, err);
-        if (status != KVR_OK)
-            H5Dclose(*out);
-    }
+    if (status == KVR_OK && *out == NULL)
+        return kvr_fail(err, KVR_ERR_INPUT, "%s: %s: there is no such dataset",
+                        dump->path, name);
     return status;
 }
 
-/* Type, shape and axes of one dataset; its chunks are looked at here, once. */
+/* Type, shape and axes of one dataset. */
 static enum kvr_status look_at(struct view *view, unsigned *item,
                                const struct dump *dump, uint32_t layer,
                                size_t step,
@@ -65,63 +57,68 @@ static enum kvr_status look_at(struct view *view, unsigned *item,
                                struct kvr_error *err)
 {
     const struct h5_dump *h5 = dump->own;
-    uint64_t wide[8];
-    hsize_t dims[8];
-    char what[300];
-    hid_t set = -1;
-    int rank;
-
-    enum kvr_status status = open_set(&set, dump, layer, step, err);
-    if (status != KVR_OK)
-        return status;
-    const hid_t type = H5Dget_type(set);
-    *item = kvr__h5_float_size(type);
-    H5Tclose(type);
+    const struct h5_object *object;
     const char *name = name_of(h5, layer, step);
+    char what[300];
+
+    enum kvr_status status = find_set(&object, dump, layer, step, err);
     snprintf(what, sizeof what, "%s: %s", dump->path, name);
-    status = kvr__h5_check_chunks(set, dump->path, name, err);
-    if (status == KVR_OK && *item == 0)
-        status = kvr_fail(err, KVR_ERR_INPUT,
-                          "%s: no float of 2, 4 or 8 "
-                          "bytes",
+    if (status == KVR_OK && object->set->type.kind != TYPE_FLOAT)
+        status = kvr_fail(err, KVR_ERR_INPUT, "%s: no float of 2, 4 or 8 bytes",
                           what);
-    else if (status == KVR_OK && !kvr__h5_extent(&rank, dims, set))
-        status = kvr_fail(err, KVR_ERR_INPUT, "%s: no simple array", what);
-    H5Dclose(set);
+    if (status == KVR_OK)
+        status =
+            kvr__h5_check_stored(h5->file, object->set, name, set_limit, err);
     if (status != KVR_OK)
         return status;
-    for (int i = 0; i < rank; i++)
-        wide[i] = dims[i];
-    return kvr__view(view, rank, wide, options, what, err);
+    *item = object->set->type.size;
+    return kvr__view(view, object->set->rank, object->set->dims, options, what,
+                     err);
 }
 
-/* The block that `view` selects: rows first..first+n-1 and n_key keys. */
-static bool read_block(hid_t set, const struct view *view, uint32_t layer,
-                       uint32_t head, uint32_t first, uint32_t n,
-                       uint32_t n_key, double *out)
+/* Makes h5->open read a layer's (and step's) dataset. */
+static enum kvr_status open_set(struct dump *dump, uint32_t layer, size_t step,
+                                struct kvr_error *err)
+{
+    struct h5_dump *h5 = dump->own;
+    const struct h5_object *object;
+
+    enum kvr_status status = find_set(&object, dump, layer, step, err);
+    if (status == KVR_OK && (h5->open == NULL || h5->open_set != object->set)) {
+        kvr__h5_reader_free(h5->open);
+        h5->open = NULL;
+        h5->open_set = object->set;
+        status = kvr__h5_reader_new(&h5->open, h5->file, object->set,
+                                    name_of(h5, layer, step), err);
+    }
+    return status;
+}
+
+/* The block that `view` selects of the open dataset: rows first..first+n-1 and
+ * n_key keys, in the order of the axes. */
+static enum kvr_status read_block(struct h5_dump *h5, const struct view *view,
+                                  uint32_t layer, uint32_t head, uint32_t first,
+                                  uint32_t n, uint32_t n_key, double *out,
+                                  struct kvr_error *err)
 {
     const uint64_t start[N_AXIS] = {view->batch, layer, head, first, 0};
     const uint64_t count[N_AXIS] = {1, 1, 1, n, n_key};
-    const hsize_t all[1] = {(hsize_t)n * n_key};
-    hsize_t from[8] = {0}, size[8] = {0};
+    uint64_t from[INDEX_MAX_RANK] = {0}, size[INDEX_MAX_RANK] = {0};
+    const struct h5_type *type = &h5->open_set->type;
+    const size_t bytes = (size_t)n * n_key * type->size;
 
     for (int a = 0; a < N_AXIS; a++)
         if (view->at[a] >= 0) {
             from[view->at[a]] = start[a];
             size[view->at[a]] = count[a];
         }
-    const hid_t space = H5Dget_space(set);
-    const hid_t memory = H5Screate_simple(1, all, NULL);
-    const bool ok =
-        space >= 0 && memory >= 0 &&
-        H5Sselect_hyperslab(space, H5S_SELECT_SET, from, NULL, size, NULL) >=
-            0 &&
-        H5Dread(set, H5T_NATIVE_DOUBLE, memory, space, H5P_DEFAULT, out) >= 0;
-    if (space >= 0)
-        H5Sclose(space);
-    if (memory >= 0)
-        H5Sclose(memory);
-    return ok;
+    if (!kvr_grow((void **)&h5->block, &h5->n_block, bytes, 1))
+        return kvr_no_memory(err, "rows", bytes);
+    const enum kvr_status status =
+        kvr__h5_read_box(h5->open, from, size, h5->block, err);
+    if (status == KVR_OK)
+        kvr__h5_widen(out, h5->block, (size_t)n * n_key, type);
+    return status;
 }
 
 /* A block whose keys come before its rows in the file. */
@@ -144,25 +141,17 @@ static enum kvr_status read_rows(struct dump *dump, uint32_t layer,
                                  double *out, struct kvr_error *err)
 {
     struct h5_dump *h5 = dump->own;
+    const bool own_layers = h5->form == FORM_ARRAY;
 
-    if (h5->open < 0 || (h5->form == FORM_LAYERS && h5->open_layer != layer)) {
-        if (h5->open >= 0)
-            H5Dclose(h5->open);
-        h5->open = -1;
-        const enum kvr_status status = open_set(&h5->open, dump, layer, 0, err);
-        if (status != KVR_OK) {
-            h5->open = -1;
-            return status;
-        }
-        h5->open_layer = layer;
-    }
-    if (!read_block(h5->open, &h5->view, h5->form == FORM_ARRAY ? layer : 0,
-                    head, first, n, dump->n_row, out) ||
-        (h5->view.at[AXIS_K] < h5->view.at[AXIS_Q] &&
-         !transpose(out, n, dump->n_row)))
-        return kvr__h5_fail(err, KVR_ERR_INPUT, dump->path,
-                            "rows cannot be read");
-    return KVR_OK;
+    enum kvr_status status = open_set(dump, layer, 0, err);
+    if (status == KVR_OK)
+        status = read_block(h5, &h5->view, own_layers ? layer : 0, head, first,
+                            n, dump->n_row, out, err);
+    if (status == KVR_OK && h5->view.at[AXIS_K] < h5->view.at[AXIS_Q] &&
+        !transpose(out, n, dump->n_row))
+        status =
+            kvr_no_memory(err, "rows", (size_t)n * dump->n_row * sizeof *out);
+    return status;
 }
 
 /* Rows of steps: the first step's rows, then one row from each. */
@@ -178,15 +167,10 @@ static enum kvr_status read_steps(struct dump *dump, uint32_t layer,
         const size_t step = prompt ? 0 : row - h5->first_rows + 1;
         const uint32_t n_key = prompt ? h5->first_rows : row + 1;
         double *to = out + (size_t)r * dump->n_row;
-        hid_t set = -1;
-        enum kvr_status status = open_set(&set, dump, layer, step, err);
-        if (status != KVR_OK)
-            return status;
-        if (!read_block(set, &h5->view, 0, head, prompt ? row : 0, 1, n_key,
-                        to))
-            status = kvr__h5_fail(err, KVR_ERR_INPUT, dump->path,
-                                  "a row cannot be read");
-        H5Dclose(set);
+        enum kvr_status status = open_set(dump, layer, step, err);
+        if (status == KVR_OK)
+            status = read_block(h5, &h5->view, 0, head, prompt ? row : 0, 1,
+                                n_key, to, err);
         if (status != KVR_OK)
             return status;
         for (uint32_t key = n_key; key < dump->n_row; key++)
@@ -292,61 +276,80 @@ static enum kvr_status prepare_arrays(struct dump *dump,
     return KVR_OK;
 }
 
-/* What the file says of itself, on the root or on the object that is read. */
-static enum kvr_status read_attrs(struct dump *dump, hid_t object,
-                                  struct kvr_error *err)
+/* An integer under one of two names; absent: *value is 0. What is there must
+ * be one. */
+static enum kvr_status get_int(int64_t *value, const struct h5_index *file,
+                               const struct h5_object *object, const char *name,
+                               const char *other, struct kvr_error *err)
 {
-    int64_t value;
+    *value = 0;
+    if (!kvr__h5_has_attr(file, object, name)) {
+        if (other != NULL)
+            return get_int(value, file, object, other, NULL, err);
+        return KVR_OK;
+    }
+    if (kvr__h5_get_int(value, file, object, name))
+        return KVR_OK;
+    return kvr_fail(err, KVR_ERR_INPUT, "%s: attribute '%s' is not one integer",
+                    file->path, name);
+}
 
-    if (!kvr__h5_attributes_whole(object))
-        return kvr_fail(err, KVR_ERR_INPUT,
-                        "%s: an attribute is longer than its place in the "
-                        "file: damaged",
-                        dump->path);
-    if (kvr__h5_get_int(&value, object, "prompt_len") && value > 0 &&
-        value <= dump->n_row)
-        dump->prompt_len = (uint32_t)value;
-    if ((kvr__h5_get_int(&value, object, "n_kv_head") ||
-         kvr__h5_get_int(&value, object, "n_kv_heads")) &&
-        value > 0 && value <= dump->n_head)
-        dump->n_kv_head = (uint32_t)value;
-    if (dump->model == NULL)
-        (void)kvr__h5_get_text(&dump->model, object, "model");
-    if ((kvr__h5_get_int(&value, object, "n_head") ||
-         kvr__h5_get_int(&value, object, "n_heads")) &&
-        value != dump->n_head)
+static void get_model(struct dump *dump, const struct h5_index *file,
+                      const struct h5_object *object)
+{
+    if (dump->model != NULL || !kvr__h5_has_attr(file, object, "model") ||
+        kvr__h5_get_text(&dump->model, file, object, "model"))
+        return;
+    kvr_log(KVR_LOG_NOTE, "%s: attribute 'model' is not one string: left out",
+            file->path);
+}
+
+/* What the file says of itself, on the root or on the object that is read. */
+static enum kvr_status read_attrs(struct dump *dump,
+                                  const struct h5_object *object,
+                                  const char *where, struct kvr_error *err)
+{
+    const struct h5_index *file = ((const struct h5_dump *)dump->own)->file;
+    int64_t prompt = 0, groups = 0, heads = 0;
+
+    enum kvr_status status = kvr__h5_check_attrs(file, object, where, err);
+    if (status == KVR_OK)
+        status = get_int(&prompt, file, object, "prompt_len", NULL, err);
+    if (status == KVR_OK)
+        status = get_int(&groups, file, object, "n_kv_head", "n_kv_heads", err);
+    if (status == KVR_OK)
+        status = get_int(&heads, file, object, "n_head", "n_heads", err);
+    if (status != KVR_OK)
+        return status;
+    if (prompt > 0 && prompt <= dump->n_row)
+        dump->prompt_len = (uint32_t)prompt;
+    if (groups > 0 && groups <= dump->n_head)
+        dump->n_kv_head = (uint32_t)groups;
+    get_model(dump, file, object);
+    if (heads != 0 && heads != dump->n_head)
         return kvr_fail(err, KVR_ERR_INPUT,
                         "%s: attribute n_heads is %lld, but the data has %u "
                         "heads",
-                        dump->path, (long long)value, dump->n_head);
-    H5Eclear2(H5E_DEFAULT);
+                        dump->path, (long long)heads, dump->n_head);
     return KVR_OK;
 }
 
 static enum kvr_status read_all_attrs(struct dump *dump, struct kvr_error *err)
 {
     struct h5_dump *h5 = dump->own;
-    hid_t object = -1;
+    const struct h5_object *object = NULL, *root = kvr__h5_root(h5->file);
+    const char *where =
+        h5->form == FORM_STEPS ? h5->grid.home : name_of(h5, 0, 0);
 
-    enum kvr_status status = read_attrs(dump, h5->file, err);
+    enum kvr_status status = read_attrs(dump, root, "/", err);
     if (status != KVR_OK)
         return status;
-    if (h5->form == FORM_STEPS) {
-        const char *home = h5->grid.home;
-        if (home[0] == '\0')
-            return KVR_OK;
-        object = H5Gopen2(h5->file, home, H5P_DEFAULT);
-        if (object < 0)
-            return kvr__h5_fail(err, KVR_ERR_INPUT, dump->path, home);
-        status = read_attrs(dump, object, err);
-        H5Gclose(object);
-        return status;
-    }
-    status = open_set(&object, dump, 0, 0, err);
-    if (status != KVR_OK)
-        return status;
-    status = read_attrs(dump, object, err);
-    H5Dclose(object);
+    if (h5->form == FORM_STEPS)
+        status = kvr__h5_member(&object, h5->file, root, where, "", err);
+    else
+        status = find_set(&object, dump, 0, 0, err);
+    if (status == KVR_OK && object != NULL && object != root)
+        status = read_attrs(dump, object, where, err);
     return status;
 }
 
@@ -358,7 +361,6 @@ enum kvr_status kvr__dump_open_h5(struct dump *dump,
 
     if (h5 == NULL)
         return kvr_no_memory(err, "a file", sizeof *h5);
-    h5->file = h5->open = -1;
     dump->own = h5;
     dump->close = close_h5;
     enum kvr_status status = kvr__h5_open(&h5->file, dump->path, err);

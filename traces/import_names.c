@@ -22,29 +22,29 @@ struct cells {
     size_t n, capacity;
 };
 
-bool kvr__links_add(struct links *links, const char *prefix, const char *name,
-                    enum link_kind kind)
+bool kvr__names_add(struct names *names, const char *prefix, const char *name,
+                    enum name_kind kind)
 {
     const size_t room = strlen(prefix) + strlen(name) + 2;
     char *path = malloc(room);
 
-    if (path == NULL || !kvr_grow((void **)&links->list, &links->capacity,
-                                  links->n + 1, sizeof *links->list)) {
+    if (path == NULL || !kvr_grow((void **)&names->list, &names->capacity,
+                                  names->n + 1, sizeof *names->list)) {
         free(path);
         return false;
     }
     snprintf(path, room, "%s/%s", prefix, name);
-    links->list[links->n++] = (struct link){.path = path, .kind = kind};
+    names->list[names->n++] = (struct name){.path = path, .kind = kind};
     return true;
 }
 
-void kvr__links_free(struct links *links)
+void kvr__names_free(struct names *names)
 {
-    for (size_t i = 0; i < links->n; i++)
-        free(links->list[i].path);
-    free(links->list);
-    links->list = NULL;
-    links->n = links->capacity = 0;
+    for (size_t i = 0; i < names->n; i++)
+        free(names->list[i].path);
+    free(names->list);
+    names->list = NULL;
+    names->n = names->capacity = 0;
 }
 
 void kvr__grid_free(struct grid *grid)
@@ -77,33 +77,33 @@ static int by_step_and_layer(const void *a, const void *b)
     return strcmp(x->path, y->path);
 }
 
-static enum kvr_status refuse_link(const struct links *links,
-                                   const struct link *link,
+static enum kvr_status refuse_name(const struct names *names,
+                                   const struct name *link,
                                    struct kvr_error *err)
 {
-    return kvr_fail(err, KVR_ERR_INPUT, "%s: %s: %s", links->file, link->path,
-                    link->kind == LINK_GROUP
+    return kvr_fail(err, KVR_ERR_INPUT, "%s: %s: %s", names->file, link->path,
+                    link->kind == NAME_GROUP
                         ? "a group, where a dataset is expected"
                         : "a soft or external link is not followed");
 }
 
 /* Every link that fits the pattern. */
-static enum kvr_status gather(struct cells *cells, const struct links *links,
+static enum kvr_status gather(struct cells *cells, const struct names *names,
                               const struct kvr__pattern *pattern,
                               struct kvr_error *err)
 {
-    for (size_t i = 0; i < links->n; i++) {
-        const struct link *link = &links->list[i];
+    for (size_t i = 0; i < names->n; i++) {
+        const struct name *link = &names->list[i];
         uint64_t number[2];
         if (!kvr__pattern_fits(number, pattern, link->path))
             continue;
-        if (link->kind != LINK_SET)
-            return refuse_link(links, link, err);
+        if (link->kind != NAME_SET)
+            return refuse_name(names, link, err);
         if (number[0] > KVR__MOST_STEP || number[1] > KVR__MOST_LAYER)
             return kvr_fail(err, KVR_ERR_INPUT,
                             "%s: %s: steps are numbered up to %lu, layers up "
                             "to %lu",
-                            links->file, link->path,
+                            names->file, link->path,
                             (unsigned long)KVR__MOST_STEP,
                             (unsigned long)KVR__MOST_LAYER);
         if (!kvr_grow((void **)&cells->list, &cells->capacity, cells->n + 1,
@@ -119,7 +119,7 @@ static enum kvr_status gather(struct cells *cells, const struct links *links,
 }
 
 /* Which step has a dataset of the layer, for the message. */
-static enum kvr_status refuse_hole(const struct links *links,
+static enum kvr_status refuse_hole(const struct names *names,
                                    const struct cells *cells, uint32_t step,
                                    uint32_t layer, struct kvr_error *err)
 {
@@ -129,7 +129,7 @@ static enum kvr_status refuse_hole(const struct links *links,
         other++;
     return kvr_fail(err, KVR_ERR_INPUT,
                     "%s: step %u has no layer %u, but step %u has (%s)",
-                    links->file, step, layer, other->step, other->path);
+                    names->file, step, layer, other->step, other->path);
 }
 
 static int by_number(const void *a, const void *b)
@@ -152,26 +152,26 @@ static size_t unique(uint32_t *numbers, size_t n)
 
 /* Numbers of the layers and of the steps, a step without any layer included. */
 static enum kvr_status number_axes(struct grid *grid, const struct cells *cells,
-                                   const struct links *links,
+                                   const struct names *names,
                                    const struct kvr__pattern *group,
                                    struct kvr_error *err)
 {
     size_t n_step = cells->n;
 
     grid->layers = kvr_calloc(cells->n, sizeof *grid->layers);
-    grid->steps = kvr_calloc(cells->n + links->n, sizeof *grid->steps);
+    grid->steps = kvr_calloc(cells->n + names->n, sizeof *grid->steps);
     if (grid->layers == NULL || grid->steps == NULL)
-        return kvr_no_memory(err, "numbers", (cells->n + links->n) * 4);
+        return kvr_no_memory(err, "numbers", (cells->n + names->n) * 4);
     for (size_t i = 0; i < cells->n; i++) {
         grid->layers[i] = cells->list[i].layer;
         grid->steps[i] = cells->list[i].step;
     }
-    for (size_t i = 0; group != NULL && i < links->n; i++) {
+    for (size_t i = 0; group != NULL && i < names->n; i++) {
         uint64_t number[2];
-        if (!kvr__pattern_fits(number, group, links->list[i].path))
+        if (!kvr__pattern_fits(number, group, names->list[i].path))
             continue;
-        if (links->list[i].kind == LINK_FOREIGN)
-            return refuse_link(links, &links->list[i], err);
+        if (names->list[i].kind == NAME_FOREIGN)
+            return refuse_name(names, &names->list[i], err);
         if (number[0] <= KVR__MOST_STEP)
             grid->steps[n_step++] = (uint32_t)number[0];
     }
@@ -180,13 +180,13 @@ static enum kvr_status number_axes(struct grid *grid, const struct cells *cells,
     for (size_t s = 1; s < grid->n_step; s++)
         if (grid->steps[s] != grid->steps[s - 1] + 1)
             return kvr_fail(err, KVR_ERR_INPUT, "%s: step %u is followed by %u",
-                            links->file, grid->steps[s - 1], grid->steps[s]);
+                            names->file, grid->steps[s - 1], grid->steps[s]);
     return KVR_OK;
 }
 
 /* Cells in order into the grid, where each must find its place. */
 static enum kvr_status place_cells(struct grid *grid, const struct cells *cells,
-                                   const struct links *links,
+                                   const struct names *names,
                                    struct kvr_error *err)
 {
     const struct cell *cell = cells->list, *end = cell + cells->n;
@@ -198,7 +198,7 @@ static enum kvr_status place_cells(struct grid *grid, const struct cells *cells,
         for (size_t l = 0; l < grid->n_layer; l++) {
             if (cell == end || cell->step != grid->steps[s] ||
                 cell->layer != grid->layers[l])
-                return refuse_hole(links, cells, grid->steps[s],
+                return refuse_hole(names, cells, grid->steps[s],
                                    grid->layers[l], err);
             char **name = &grid->name[s * grid->n_layer + l];
             *name = kvr_strdup(cell->path);
@@ -210,7 +210,7 @@ static enum kvr_status place_cells(struct grid *grid, const struct cells *cells,
 }
 
 static enum kvr_status refuse_twice(const struct cells *cells,
-                                    const struct links *links,
+                                    const struct names *names,
                                     struct kvr_error *err)
 {
     for (size_t i = 1; i < cells->n; i++) {
@@ -218,7 +218,7 @@ static enum kvr_status refuse_twice(const struct cells *cells,
         if (a->step == b->step && a->layer == b->layer)
             return kvr_fail(err, KVR_ERR_INPUT,
                             "%s: two names of one layer: %s and %s",
-                            links->file, a->path, b->path);
+                            names->file, a->path, b->path);
     }
     return KVR_OK;
 }
@@ -234,7 +234,7 @@ static void fix_layer(struct cells *cells, const struct kvr__pattern *pattern)
         cells->list[i].layer = layer;
 }
 
-static enum kvr_status fill_grid(struct grid *grid, const struct links *links,
+static enum kvr_status fill_grid(struct grid *grid, const struct names *names,
                                  const struct kvr__pattern *pattern,
                                  struct cells *cells, struct kvr_error *err)
 {
@@ -242,11 +242,11 @@ static enum kvr_status fill_grid(struct grid *grid, const struct links *links,
     const bool groups = kvr__pattern_of_groups(&group, pattern);
 
     fix_layer(cells, pattern);
-    enum kvr_status status = refuse_twice(cells, links, err);
+    enum kvr_status status = refuse_twice(cells, names, err);
     if (status == KVR_OK)
-        status = number_axes(grid, cells, links, groups ? &group : NULL, err);
+        status = number_axes(grid, cells, names, groups ? &group : NULL, err);
     if (status == KVR_OK)
-        status = place_cells(grid, cells, links, err);
+        status = place_cells(grid, cells, names, err);
     if (status == KVR_OK && pattern->step >= 0) {
         grid->home = kvr__pattern_home(pattern);
         if (grid->home == NULL)
@@ -260,7 +260,7 @@ static enum kvr_status fill_grid(struct grid *grid, const struct links *links,
 }
 
 enum kvr_status kvr__grid_by_pattern(struct grid *grid,
-                                     const struct links *links,
+                                     const struct names *names,
                                      const char *pattern, struct kvr_error *err)
 {
     struct cells cells = {0};
@@ -271,12 +271,12 @@ enum kvr_status kvr__grid_by_pattern(struct grid *grid,
                         "--dataset %s: expected one %%d or %%02d for the "
                         "layer, and perhaps one for the step (step_%%d)",
                         pattern);
-    enum kvr_status status = gather(&cells, links, &p, err);
+    enum kvr_status status = gather(&cells, names, &p, err);
     if (status == KVR_OK && cells.n == 0)
         status = kvr_fail(err, KVR_ERR_INPUT, "%s: no dataset is named like %s",
-                          links->file, pattern);
+                          names->file, pattern);
     if (status == KVR_OK)
-        status = fill_grid(grid, links, &p, &cells, err);
+        status = fill_grid(grid, names, &p, &cells, err);
     free(cells.list);
     return status;
 }
@@ -296,23 +296,23 @@ static size_t steps_prefix(const char *path)
 }
 
 /* The one pattern of the groups of steps, "PREFIX/step_%d"; NULL: none. */
-static enum kvr_status find_steps(char **pattern, const struct links *links,
+static enum kvr_status find_steps(char **pattern, const struct names *names,
                                   struct kvr_error *err)
 {
     const char *first = NULL;
     size_t length = 0;
 
     *pattern = NULL;
-    for (size_t i = 0; i < links->n; i++) {
-        const char *path = links->list[i].path;
+    for (size_t i = 0; i < names->n; i++) {
+        const char *path = names->list[i].path;
         const size_t n = steps_prefix(path);
-        if (n == 0 || links->list[i].kind == LINK_SET)
+        if (n == 0 || names->list[i].kind == NAME_SET)
             continue;
         if (first != NULL && (n != length || strncmp(first, path, n) != 0))
             return kvr_fail(err, KVR_ERR_USAGE,
                             "%s: steps are named like %s and like %s: choose "
                             "with --dataset %.*s%%d/layer_%%d",
-                            links->file, first, path, (int)length, first);
+                            names->file, first, path, (int)length, first);
         first = path;
         length = n;
     }
@@ -325,7 +325,7 @@ static enum kvr_status find_steps(char **pattern, const struct links *links,
     return KVR_OK;
 }
 
-static size_t count_fits(const struct links *links, const char *text)
+static size_t count_fits(const struct names *names, const char *text)
 {
     struct kvr__pattern pattern;
     uint64_t number[2];
@@ -333,18 +333,18 @@ static size_t count_fits(const struct links *links, const char *text)
 
     if (!kvr__pattern_parse(&pattern, text))
         return 0;
-    for (size_t i = 0; i < links->n; i++)
-        n += kvr__pattern_fits(number, &pattern, links->list[i].path);
+    for (size_t i = 0; i < names->n; i++)
+        n += kvr__pattern_fits(number, &pattern, names->list[i].path);
     return n;
 }
 
 enum kvr_status kvr__grid_by_steps(struct grid *grid, bool *found,
-                                   const struct links *links,
+                                   const struct names *names,
                                    struct kvr_error *err)
 {
     char *steps = NULL;
 
-    enum kvr_status status = find_steps(&steps, links, err);
+    enum kvr_status status = find_steps(&steps, names, err);
     *found = steps != NULL;
     if (status != KVR_OK || steps == NULL)
         return status;
@@ -355,15 +355,15 @@ enum kvr_status kvr__grid_by_steps(struct grid *grid, bool *found,
         return kvr_no_memory(err, "a name", room);
     }
     snprintf(full, room, "%s/layer%%d", steps);
-    if (count_fits(links, full) == 0)
+    if (count_fits(names, full) == 0)
         snprintf(full, room, "%s/layer_%%d", steps);
-    if (count_fits(links, full) == 0)
+    if (count_fits(names, full) == 0)
         status = kvr_fail(err, KVR_ERR_INPUT,
                           "%s: the groups %s hold no dataset layer_N: name it "
                           "with --dataset",
-                          links->file, steps);
+                          names->file, steps);
     else
-        status = kvr__grid_by_pattern(grid, links, full, err);
+        status = kvr__grid_by_pattern(grid, names, full, err);
     free(full);
     free(steps);
     return status;
@@ -381,7 +381,7 @@ bool kvr__is_in_step(const char *path)
 }
 
 /* Steps of the names that fit. */
-static size_t count_steps(const struct links *links, const char *text)
+static size_t count_steps(const struct names *names, const char *text)
 {
     struct kvr__pattern pattern;
     uint64_t number[2], first = 0;
@@ -389,8 +389,8 @@ static size_t count_steps(const struct links *links, const char *text)
 
     if (!kvr__pattern_parse(&pattern, text))
         return 0;
-    for (size_t i = 0; i < links->n; i++)
-        if (kvr__pattern_fits(number, &pattern, links->list[i].path) &&
+    for (size_t i = 0; i < names->n; i++)
+        if (kvr__pattern_fits(number, &pattern, names->list[i].path) &&
             (n == 0 || number[0] != first)) {
             first = number[0];
             n++;
@@ -398,7 +398,7 @@ static size_t count_steps(const struct links *links, const char *text)
     return n;
 }
 
-enum kvr_status kvr__steps_beside(char **pattern, const struct links *links,
+enum kvr_status kvr__steps_beside(char **pattern, const struct names *names,
                                   const char *name, struct kvr_error *err)
 {
     const size_t room = strlen(name) + 4;
@@ -414,7 +414,7 @@ enum kvr_status kvr__steps_beside(char **pattern, const struct links *links,
         const char *rest = at + word + strspn(at + word, "0123456789");
         snprintf(*pattern, room, "%.*s%%d%s", (int)(at - name + (long)word),
                  name, rest);
-        if (count_steps(links, *pattern) > 1)
+        if (count_steps(names, *pattern) > 1)
             return KVR_OK;
     }
     free(*pattern);

@@ -10,28 +10,28 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum link_kind {
-    LINK_SET,
-    LINK_GROUP,
-    LINK_FOREIGN, /* soft, external, and what is neither set nor group */
+enum name_kind {
+    NAME_SET,
+    NAME_GROUP,
+    NAME_FOREIGN, /* soft, external, and what is neither set nor group */
 };
 
-struct link {
+struct name {
     char *path; /* from the root, "/a/b" */
-    enum link_kind kind;
+    enum name_kind kind;
 };
 
 /* All links of a file. */
-struct links {
+struct names {
     const char *file; /* borrowed, for messages */
-    struct link *list;
+    struct name *list;
     size_t n, capacity;
 };
 
 /* False: no memory. */
-bool kvr__links_add(struct links *links, const char *prefix, const char *name,
-                    enum link_kind kind);
-void kvr__links_free(struct links *links);
+bool kvr__names_add(struct names *names, const char *prefix, const char *name,
+                    enum name_kind kind);
+void kvr__names_free(struct names *names);
 
 /* The datasets of a dump. */
 struct grid {
@@ -50,14 +50,14 @@ bool kvr__is_pattern(const char *pattern);
 /* Every dataset whose name fits. An error: what fits and is no dataset, two
  * names of one number, a step that lacks a layer, a gap in the steps. */
 enum kvr_status kvr__grid_by_pattern(struct grid *grid,
-                                     const struct links *links,
+                                     const struct names *names,
                                      const char *pattern,
                                      struct kvr_error *err);
 
 /* The groups step_N or stepN with layer_N or layerN in them. *found false:
  * there is no such group. */
 enum kvr_status kvr__grid_by_steps(struct grid *grid, bool *found,
-                                   const struct links *links,
+                                   const struct names *names,
                                    struct kvr_error *err);
 
 /* Whether a part of the path is step_N or stepN. */
@@ -65,7 +65,7 @@ bool kvr__is_in_step(const char *path);
 
 /* The pattern that takes all steps, where `name` takes one of several; NULL:
  * it does not; malloc'ed. */
-enum kvr_status kvr__steps_beside(char **pattern, const struct links *links,
+enum kvr_status kvr__steps_beside(char **pattern, const struct names *names,
                                   const char *name, struct kvr_error *err);
 
 #endif

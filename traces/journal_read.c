@@ -22,7 +22,7 @@
 
 bool kvr_journal_is(const char *path)
 {
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     uint32_t magic = 0;
 
     if (fd < 0)

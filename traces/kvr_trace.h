@@ -2,10 +2,18 @@
  *
  * A trace holds, for every layer and query head, the attention rows of one
  * decoding run over T tokens: row t has the weights of keys 0..t. Words and
- * layout: FORMAT.md. No HDF5 type appears here; HDF5 is touched only inside
- * open, close and finish, always from the calling thread. Reading rows is
- * pread and libdeflate and may be done from many threads, each with a scratch
- * of its own.
+ * layout: FORMAT.md. No HDF5 type appears here. Reading rows is pread and
+ * libdeflate and may be done from many threads, each with a scratch of its own.
+ *
+ * libhdf5 writes in finish, and reads in kvr_trace_open, kvr_trace_check,
+ * kvr_trace_repair and kvr_import, but never in this process: a file may be
+ * damaged in ways that libhdf5 does not survive. They fork a child (no exec),
+ * which looks at the file within limits of time and memory, tells what it found
+ * and ends with _exit. For a program with threads of its own: no two of these
+ * calls at a time, and none while another thread is inside of libhdf5, or of
+ * OpenBLAS with several threads (which stops them at a fork and starts them
+ * again later). The child is waited for by its number; a handler of SIGCHLD may
+ * be called for it. The child dies with the calling thread.
  * SPDX-License-Identifier: GPL-3.0-or-later */
 #ifndef KVR_TRACE_H
 #define KVR_TRACE_H

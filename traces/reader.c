@@ -8,12 +8,9 @@
 #include "kvr_memory.h"
 #include "reader_h5.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 /* Whose keys each layer has, and what can be read. */
@@ -49,26 +46,25 @@ static void settle(struct kvr_trace *trace)
     }
 }
 
-static enum kvr_status load_layer(struct kvr_trace *trace, hid_t file,
-                                  uint32_t layer, struct kvr_error *err)
+static enum kvr_status load_layer(struct kvr_trace *trace,
+                                  const struct h5_index *file, uint32_t layer,
+                                  struct kvr_error *err)
 {
-    const hid_t group = kvr__open_layer(trace, file, layer, err);
-    enum kvr_status status = KVR_OK;
+    const struct h5_object *group;
 
-    if (group < 0)
-        return KVR_ERR_INPUT;
+    enum kvr_status status = kvr__find_layer(&group, trace, file, layer, err);
     for (int set = SET_ATTENTION; status == KVR_OK && set <= SET_VALUE; set++)
-        status = kvr__load_rows(trace, group, layer, (enum row_set)set, err);
+        status =
+            kvr__load_rows(trace, file, group, layer, (enum row_set)set, err);
     if (status == KVR_OK)
-        status = kvr__load_arrays(trace, group, layer, err);
+        status = kvr__load_arrays(trace, file, group, layer, err);
     if (status == KVR_OK)
-        status = kvr__load_mlp(trace, group, layer, err);
-    H5Gclose(group);
+        status = kvr__load_mlp(trace, file, group, layer, err);
     return status;
 }
 
-static enum kvr_status load(struct kvr_trace *trace, hid_t file,
-                            struct kvr_error *err)
+static enum kvr_status load(struct kvr_trace *trace,
+                            const struct h5_index *file, struct kvr_error *err)
 {
     enum kvr_status status = kvr__load_shape(trace, file, err);
 
@@ -90,42 +86,11 @@ static enum kvr_status load(struct kvr_trace *trace, hid_t file,
     return status;
 }
 
-static enum kvr_status open_bytes(struct kvr_trace *trace,
-                                  struct kvr_error *err)
-{
-    struct stat st;
-
-    trace->fd = open(trace->path, O_RDONLY | O_CLOEXEC);
-    if (trace->fd < 0 || fstat(trace->fd, &st) != 0)
-        return kvr_fail(err, KVR_ERR_IO, "%s: cannot be opened: %s",
-                        trace->path, strerror(errno));
-    trace->size = (uint64_t)st.st_size;
-    return KVR_OK;
-}
-
-/* Addresses from HDF5 count from the end of a user block. */
-static enum kvr_status refuse_user_block(const struct kvr_trace *trace,
-                                         hid_t file, struct kvr_error *err)
-{
-    const hid_t plist = H5Fget_create_plist(file);
-    hsize_t block = 0;
-
-    if (plist < 0 || H5Pget_userblock(plist, &block) < 0)
-        return kvr__h5_fail(err, KVR_ERR_INPUT, trace->path, "no file header");
-    H5Pclose(plist);
-    if (block != 0)
-        return kvr_fail(err, KVR_ERR_UNSUPPORTED,
-                        "%s: begins with a user block of %llu bytes; remove "
-                        "it with h5repack",
-                        trace->path, (unsigned long long)block);
-    return KVR_OK;
-}
-
 enum kvr_status kvr_trace_open(struct kvr_trace **out, const char *path,
                                struct kvr_error *err)
 {
     struct kvr_trace *trace = kvr_calloc(1, sizeof *trace);
-    hid_t file = -1;
+    struct h5_index *file = NULL;
 
     if (trace == NULL)
         return kvr_no_memory(err, "a trace", sizeof *trace);
@@ -138,14 +103,13 @@ enum kvr_status kvr_trace_open(struct kvr_trace **out, const char *path,
         status = kvr_no_memory(err, "a path", strlen(path));
     if (status == KVR_OK)
         status = kvr__h5_open(&file, path, err);
-    if (status == KVR_OK)
-        status = refuse_user_block(trace, file, err);
-    if (status == KVR_OK)
-        status = open_bytes(trace, err);
-    if (status == KVR_OK)
+    if (status == KVR_OK) {
+        trace->fd = file->fd;
+        trace->size = file->size;
         status = load(trace, file, err);
-    if (file >= 0)
-        H5Fclose(file);
+        file->fd = -1; /* it is the trace's from here on */
+    }
+    kvr__h5_close(file);
     if (status != KVR_OK) {
         kvr_trace_close(trace);
         return status;

@@ -4,6 +4,7 @@
 
 #include "kvr_memory.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 enum { MAX_CHUNK_BYTES = 64 << 20 };
@@ -59,58 +60,44 @@ static enum kvr_status check_needed(const struct kvr_trace *trace,
     return KVR_OK;
 }
 
+/* A chunk at its cell. Where chunks that jut out pass no filter, all of theirs
+ * count as skipped. */
 static enum kvr_status place_chunk(const struct kvr_trace *trace,
-                                   struct stored_set *a, const hsize_t at[3],
-                                   uint64_t offset, uint64_t size,
-                                   unsigned skipped, struct kvr_error *err)
+                                   struct stored_set *a,
+                                   const struct h5_set *set,
+                                   const struct h5_place *place,
+                                   struct kvr_error *err)
 {
-    for (int i = 0; i < 3; i++)
-        if (at[i] % a->chunk[i] != 0 || at[i] / a->chunk[i] >= a->grid[i])
-            return KVR_OK; /* outside of the extent: HDF5 ignores it too */
-    if (size == 0 || size > UINT32_MAX || offset > trace->size ||
-        size > trace->size - offset)
+    uint64_t cell = place->cell;
+    bool juts_out = false;
+
+    if (place->size == 0 || place->size > UINT32_MAX ||
+        place->offset > trace->size ||
+        place->size > trace->size - place->offset)
         return kvr_fail(err, KVR_ERR_INPUT,
                         "%s: a chunk of %llu bytes at %llu is not inside the "
                         "file of %llu bytes",
-                        trace->path, (unsigned long long)size,
-                        (unsigned long long)offset,
+                        trace->path, (unsigned long long)place->size,
+                        (unsigned long long)place->offset,
                         (unsigned long long)trace->size);
-    const size_t index =
-        ((size_t)(at[0] / a->chunk[0]) * a->grid[1] + at[1] / a->chunk[1]) *
-            a->grid[2] +
-        at[2] / a->chunk[2];
-    if (a->places[index].size == 0)
-        a->stored_bytes += size;
-    a->places[index] = (struct chunk_place){
-        .offset = offset, .size = (uint32_t)size, .skipped = skipped};
-    return KVR_OK;
-}
-
-static enum kvr_status index_chunks(const struct kvr_trace *trace,
-                                    struct stored_set *a, hid_t set, int rank,
-                                    hsize_t n, struct kvr_error *err)
-{
-    const hid_t space = H5Dget_space(set);
-    enum kvr_status status = KVR_OK;
-
-    for (hsize_t i = 0; status == KVR_OK && i < n; i++) {
-        hsize_t at[3] = {0}, size = 0;
-        unsigned skipped = 0;
-        haddr_t offset = 0;
-        if (H5Dget_chunk_info(set, space, i, at + (3 - rank), &skipped, &offset,
-                              &size) < 0)
-            status = kvr__h5_fail(err, KVR_ERR_INPUT, trace->path, "a chunk");
-        else
-            status = place_chunk(trace, a, at, offset, size, skipped, err);
+    for (int i = 3; i-- > 0;) {
+        const uint64_t at = cell % a->grid[i] * a->chunk[i];
+        juts_out = juts_out || a->dims[i] - at < a->chunk[i];
+        cell /= a->grid[i];
     }
-    H5Sclose(space);
-    return status;
+    a->stored_bytes += place->size;
+    a->places[place->cell] = (struct chunk_place){
+        .offset = place->offset,
+        .size = (uint32_t)place->size,
+        .skipped = set->edges_are_plain && juts_out ? UINT32_MAX
+                                                    : (uint32_t)place->skipped};
+    return KVR_OK;
 }
 
 /* The grid must be backed by stored chunks before its index is allocated. */
 static enum kvr_status make_grid(const struct kvr_trace *trace,
                                  struct stored_set *a, const char *where,
-                                 hsize_t n_stored, struct kvr_error *err)
+                                 uint64_t n_stored, struct kvr_error *err)
 {
     uint64_t cells = 1, bytes = a->item;
 
@@ -142,85 +129,80 @@ static enum kvr_status make_grid(const struct kvr_trace *trace,
 }
 
 static enum kvr_status read_filters(const struct kvr_trace *trace,
-                                    struct stored_set *a, hid_t plist,
-                                    const char *where, struct kvr_error *err)
+                                    struct stored_set *a,
+                                    const struct h5_set *set, const char *where,
+                                    struct kvr_error *err)
 {
-    const int n = H5Pget_nfilters(plist);
-
-    for (int i = 0; i < n; i++) {
-        unsigned flags, values[16], config;
-        size_t n_value = 16;
-        char name[64] = "";
-        const H5Z_filter_t filter =
-            H5Pget_filter2(plist, (unsigned)i, &flags, &n_value, values,
-                           sizeof name, name, &config);
-        if (filter == H5Z_FILTER_SHUFFLE && !a->shuffled && !a->deflated) {
+    for (int i = 0; i < set->n_filter; i++) {
+        const struct h5_filter *filter = &set->filter[i];
+        if (filter->id == FILTER_SHUFFLE && !a->shuffled && !a->deflated) {
             a->shuffled = true;
             a->shuffle_bit = 1u << i;
-        } else if (filter == H5Z_FILTER_DEFLATE && !a->deflated) {
+        } else if (filter->id == FILTER_DEFLATE && !a->deflated) {
             a->deflated = true;
             a->deflate_bit = 1u << i;
         } else {
             return kvr_fail(err, KVR_ERR_UNSUPPORTED,
-                            "%s: %s: filter %d (%s) at place %d: rows are "
+                            "%s: %s: filter %u (%s) at place %d: rows are "
                             "read only through shuffle and deflate; repack "
                             "with h5repack -f SHUF -f GZIP=4",
-                            trace->path, where, (int)filter, name, i);
+                            trace->path, where, filter->id, filter->name, i);
         }
     }
     return KVR_OK;
 }
 
 static enum kvr_status load_chunked(struct kvr_trace *trace,
-                                    struct stored_set *a, hid_t set,
-                                    hid_t plist, int rank, const char *where,
+                                    struct stored_set *a,
+                                    const struct h5_index *file,
+                                    const struct h5_set *set, const char *where,
                                     struct kvr_error *err)
 {
-    hsize_t chunk[3] = {1, 0, 0}, n_stored = 0;
-    const hid_t space = H5Dget_space(set);
-    const bool counted =
-        H5Pget_chunk(plist, rank, chunk + (3 - rank)) == rank &&
-        H5Dget_num_chunks(set, space, &n_stored) >= 0;
+    const struct h5_place *places = file->places + set->first_place;
 
-    H5Sclose(space);
-    if (!counted)
-        return kvr__h5_fail(err, KVR_ERR_INPUT, trace->path, where);
     a->chunked = true;
-    for (int i = 0; i < 3; i++) {
-        if (chunk[i] == 0 || chunk[i] > UINT32_MAX)
+    a->chunk[0] = 1;
+    for (int i = 0; i < set->rank; i++) {
+        if (set->chunk[i] == 0 || set->chunk[i] > UINT32_MAX)
             return kvr_fail(err, KVR_ERR_INPUT, "%s: %s: chunks of %llu",
-                            trace->path, where, (unsigned long long)chunk[i]);
-        a->chunk[i] = (uint32_t)chunk[i];
+                            trace->path, where,
+                            (unsigned long long)set->chunk[i]);
+        a->chunk[3 - set->rank + i] = (uint32_t)set->chunk[i];
     }
-    enum kvr_status status = read_filters(trace, a, plist, where, err);
+    enum kvr_status status = read_filters(trace, a, set, where, err);
     if (status == KVR_OK)
-        status = make_grid(trace, a, where, n_stored, err);
-    if (status == KVR_OK)
-        status = index_chunks(trace, a, set, rank, n_stored, err);
+        status = make_grid(trace, a, where, set->n_place, err);
+    const uint64_t cells =
+        status == KVR_OK ? (uint64_t)a->grid[0] * a->grid[1] * a->grid[2] : 0;
+    for (uint64_t i = 0; status == KVR_OK && i < set->n_place; i++)
+        status = places[i].cell < cells
+                     ? place_chunk(trace, a, set, &places[i], err)
+                     : kvr_fail(err, KVR_ERR_INPUT,
+                                "%s: %s: a chunk outside of its grid",
+                                trace->path, where);
     return status;
 }
 
 static enum kvr_status load_contiguous(struct kvr_trace *trace,
-                                       struct stored_set *a, hid_t set,
+                                       struct stored_set *a,
+                                       const struct h5_set *set,
                                        const char *where, struct kvr_error *err)
 {
-    const haddr_t offset = H5Dget_offset(set);
-    const uint64_t stored = H5Dget_storage_size(set);
     uint64_t declared = a->item;
 
     for (int i = 0; i < 3; i++)
         if (!kvr_mul_u64(&declared, declared, a->dims[i]))
             declared = UINT64_MAX;
-    if (offset == HADDR_UNDEF || stored != declared || offset > trace->size ||
-        declared > trace->size - offset)
+    if (set->offset == UINT64_MAX || set->stored != declared ||
+        set->offset > trace->size || declared > trace->size - set->offset)
         return kvr_fail(
             err, KVR_ERR_INPUT, "%s: %s: declares %llu bytes and stores %llu",
             trace->path, where, (unsigned long long)declared,
-            (unsigned long long)(offset != HADDR_UNDEF ? stored : 0));
+            (unsigned long long)(set->offset != UINT64_MAX ? set->stored : 0));
     a->places = kvr_calloc(1, sizeof *a->places);
     if (a->places == NULL)
         return kvr_no_memory(err, "a chunk index", sizeof *a->places);
-    a->places[0].offset = offset;
+    a->places[0].offset = set->offset;
     a->stored_bytes = declared;
     return KVR_OK;
 }
@@ -240,63 +222,60 @@ static void expect(uint32_t dims[3], const struct kvr_trace *trace,
 }
 
 static enum kvr_status load_set(struct kvr_trace *trace, struct stored_set *a,
-                                hid_t set, int rank, uint32_t layer,
-                                const char *where, struct kvr_error *err)
+                                const struct h5_index *file,
+                                const struct h5_object *object, int rank,
+                                uint32_t layer, const char *where,
+                                struct kvr_error *err)
 {
-    hsize_t dims[8] = {0};
-    int found;
-    bool fits = kvr__h5_extent(&found, dims, set) && found == rank;
+    const struct h5_set *set = object->set;
+    bool fits = set->rank == rank;
 
     for (int i = 0; fits && i < rank; i++)
-        fits = dims[i] == a->dims[3 - rank + i];
+        fits = set->dims[i] == a->dims[3 - rank + i];
     if (!fits)
         return kvr_fail(err, KVR_ERR_INPUT,
                         "%s: %s: expected shape [%u, %u, %u], found rank %d "
                         "[%llu, %llu, %llu]",
                         trace->path, where, a->dims[0], a->dims[1], a->dims[2],
-                        found, (unsigned long long)dims[0],
-                        (unsigned long long)dims[1],
-                        (unsigned long long)dims[2]);
-    if (kvr__check_attributes(trace, set, where, err) != KVR_OK)
-        return KVR_ERR_INPUT;
-    a->from_f16 = kvr__h5_has_attr(set, "f16_rows");
-    const hid_t plist = H5Dget_create_plist(set);
-    if (plist < 0)
-        return kvr__h5_fail(err, KVR_ERR_INPUT, trace->path, where);
-    const H5D_layout_t layout = H5Pget_layout(plist);
-    enum kvr_status status;
-    if (layout == H5D_CHUNKED)
-        status = load_chunked(trace, a, set, plist, rank, where, err);
-    else if (layout == H5D_CONTIGUOUS)
+                        set->rank, (unsigned long long)set->dims[0],
+                        (unsigned long long)set->dims[1],
+                        (unsigned long long)set->dims[2]);
+    enum kvr_status status = kvr__h5_check_attrs(file, object, where, err);
+    if (status != KVR_OK)
+        return status;
+    a->from_f16 = kvr__h5_has_attr(file, object, "f16_rows");
+    if (set->layout == LAYOUT_CHUNKED)
+        status = load_chunked(trace, a, file, set, where, err);
+    else if (set->layout == LAYOUT_CONTIGUOUS)
         status = load_contiguous(trace, a, set, where, err);
     else
         status = kvr_fail(err, KVR_ERR_UNSUPPORTED,
                           "%s: %s: compact layout; repack it with h5repack "
                           "-l CONTI",
                           trace->path, where);
-    H5Pclose(plist);
     if (status == KVR_OK && a->chunked)
         status = check_needed(trace, a, layer, err);
     return status;
 }
 
-enum kvr_status kvr__load_rows(struct kvr_trace *trace, hid_t group,
-                               uint32_t layer, enum row_set set,
-                               struct kvr_error *err)
+enum kvr_status kvr__load_rows(struct kvr_trace *trace,
+                               const struct h5_index *file,
+                               const struct h5_object *group, uint32_t layer,
+                               enum row_set set, struct kvr_error *err)
 {
     struct stored_set *a = &trace->sets[layer][set];
     const struct kvr_trace_shape *shape = &trace->box->shape;
     char parent[32] = "/tokens", where[64];
-    hid_t data = -1;
+    const struct h5_object *data;
 
     if (kvr__set_heads(shape, layer, set) == 0)
         return KVR_OK;
     if (set != SET_LOGITS)
         snprintf(parent, sizeof parent, "/layers/%02u",
                  shape->layers[layer].layer);
-    enum kvr_status status = kvr__open_dataset(&data, trace->path, group,
-                                               kvr__set_name(set), parent, err);
-    if (status != KVR_OK || data < 0)
+    enum kvr_status status =
+        kvr__h5_find_set(&data, file, group, kvr__set_name(set), parent, err);
+    if (status != KVR_OK || data == NULL)
         return status;
     snprintf(where, sizeof where, "%s/%s", parent, kvr__set_name(set));
     expect(a->dims, trace, layer, set);
@@ -305,9 +284,8 @@ enum kvr_status kvr__load_rows(struct kvr_trace *trace, hid_t group,
                   ? (uint32_t)sizeof(float)
                   : (uint32_t)kvr__dtype_size(
                         shape->layers[layer].vector_dtype[set - SET_QUERY]);
-    status =
-        load_set(trace, a, data, set == SET_LOGITS ? 2 : 3, layer, where, err);
-    H5Dclose(data);
+    status = load_set(trace, a, file, data, set == SET_LOGITS ? 2 : 3, layer,
+                      where, err);
     a->present = status == KVR_OK;
     trace->facts.stored_bytes += a->stored_bytes;
     return status;

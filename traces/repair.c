@@ -1,6 +1,8 @@
 /* repair.c -- finished files out of unfinished ones.
  * SPDX-License-Identifier: GPL-3.0-or-later */
 #include "h5.h"
+#include "h5_child.h"
+#include "h5_open.h"
 #include "journal_read.h"
 #include "kvr_file.h"
 #include "kvr_log.h"
@@ -79,28 +81,47 @@ out:
     return status;
 }
 
-/* h5clear's own means: a property of the file access list. */
-static enum kvr_status clear_flag(const char *path, struct kvr_error *err)
+/* h5clear's own means: a property of the file access list. In a child, which
+ * says nothing or why it could not. */
+static void clear_in_child(int out, int keep, void *ud)
 {
     const hid_t access = H5Pcreate(H5P_FILE_ACCESS);
+    char reason[H5_REASON_TEXT + 1] = "?";
     hbool_t clear = 1;
     hid_t file = -1;
 
+    (void)keep;
     kvr__h5_quiet();
     if (access >= 0 && H5Pset_file_locking(access, 0, 1) >= 0 &&
         H5Pset(access, "clear_status_flags", &clear) >= 0)
-        file = H5Fopen(path, H5F_ACC_RDWR, access);
-    if (access >= 0)
-        H5Pclose(access);
-    if (file < 0)
-        return kvr__h5_fail(err, KVR_ERR_INPUT, path,
-                            "the copy cannot be opened");
-    if (H5Fclose(file) < 0)
-        return kvr__h5_fail(err, KVR_ERR_IO, path, "cannot be written");
-    file = -1;
-    const enum kvr_status status = kvr__h5_open(&file, path, err);
+        file = H5Fopen(ud, H5F_ACC_RDWR, access);
+    if (file >= 0 && H5Fclose(file) >= 0)
+        return;
+    (void)kvr__h5_reason(reason + 1);
+    (void)!write(out, reason, strlen(reason));
+}
+
+static enum kvr_status clear_flag(char *path, struct kvr_error *err)
+{
+    enum { MOST = H5_REASON_TEXT };
+    struct bytes said = {0};
+    struct h5_index *file = NULL;
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+    if (fd < 0)
+        return kvr_fail(err, KVR_ERR_IO, "%s: the copy cannot be read: %s",
+                        path, strerror(errno));
+    enum kvr_status status =
+        kvr__child_run(&said, path, MOST, clear_in_child, fd, path, err);
+    if (status == KVR_OK && said.n > 0)
+        status =
+            kvr_fail(err, KVR_ERR_INPUT, "%s: the copy cannot be opened: %.*s",
+                     path, (int)said.n - 1, (const char *)said.data + 1);
+    free(said.data);
+    close(fd);
     if (status == KVR_OK)
-        H5Fclose(file);
+        status = kvr__h5_open(&file, path, err);
+    kvr__h5_close(file);
     return status;
 }
 
@@ -133,30 +154,27 @@ static enum kvr_status repair_copy(int in, const char *to, bool force,
 static enum kvr_status repair_hdf5(const char *from, const char *to, bool force,
                                    struct kvr_error *err)
 {
-    const int fd = open(from, O_RDONLY | O_CLOEXEC);
     struct h5_super super = {0};
-    hid_t file = -1;
+    struct h5_index *file = NULL;
+    uint64_t size;
+    int fd;
 
-    if (fd < 0 || !kvr__h5_super(&super, fd)) {
-        const int code = errno;
-        if (fd >= 0)
-            close(fd);
-        return kvr_fail(err, KVR_ERR_IO, "%s: cannot be read: %s", from,
-                        strerror(code));
-    }
-    enum kvr_status status;
-    if (super.open_for_writing) {
+    enum kvr_status status = kvr__open_regular(&fd, &size, from, err);
+    if (status != KVR_OK)
+        return status;
+    if (!kvr__h5_super(&super, fd))
+        status = kvr_fail(err, KVR_ERR_IO, "%s: cannot be read: %s", from,
+                          errno != 0 ? strerror(errno) : "it ends before");
+    else if (super.open_for_writing)
         status = repair_copy(fd, to, force, err);
-    } else {
+    else
         status = kvr__h5_open(&file, from, err);
-        if (status == KVR_OK) {
-            H5Fclose(file);
-            status = kvr_fail(err, KVR_ERR_NOTHING,
-                              "%s: was closed by its writer; there is "
-                              "nothing to repair",
-                              from);
-        }
-    }
+    if (file != NULL)
+        status = kvr_fail(err, KVR_ERR_NOTHING,
+                          "%s: was closed by its writer; there is nothing to "
+                          "repair",
+                          from);
+    kvr__h5_close(file);
     close(fd);
     return status;
 }

@@ -186,6 +186,10 @@ static enum kvr_status check_layer(const struct kvr_trace_shape *shape,
         return kvr_fail(err, KVR_ERR_INPUT,
                         "%s: layer %u: mask %d with span %u", path, y->layer,
                         (int)y->mask, y->span);
+    if (y->layer > SHAPE_MAX_LAYER_NUMBER)
+        return kvr_fail(err, KVR_ERR_INPUT,
+                        "%s: layer %u: a layer's number is at most %d", path,
+                        y->layer, SHAPE_MAX_LAYER_NUMBER);
     if (l > 0 && shape->layers[l - 1].layer >= y->layer)
         return kvr_fail(err, KVR_ERR_INPUT, "%s: layer %u comes after layer %u",
                         path, y->layer, shape->layers[l - 1].layer);

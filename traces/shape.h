@@ -12,6 +12,7 @@ enum {
     KVR_FORMAT_MAJOR = 1,
     KVR_FORMAT_MINOR = 0,
     SHAPE_MAX_LAYERS = 4096,
+    SHAPE_MAX_LAYER_NUMBER = 65535, /* in the model */
     SHAPE_MAX_HEADS = 16384,
     SHAPE_MAX_TOKENS = 1 << 24,
     SHAPE_MAX_DIM = 1 << 16,

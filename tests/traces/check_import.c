@@ -364,9 +364,11 @@ static uint64_t u64_at(const uint8_t *at)
     return value;
 }
 
-/* Fills the local heap of the file's one group: no name ends in it. */
+/* Fills the local heap of the file's one group, and says that none of it is
+ * free: no name ends in it. */
 static void fill_heap(const char *path)
 {
+    const uint64_t nothing_free = 1;
     uint8_t data[8192] = {0};
     size_t heap = 0;
 
@@ -379,6 +381,8 @@ static void fill_heap(const char *path)
     const uint64_t size = u64_at(data + heap + 8);
     const uint64_t at = u64_at(data + heap + 24);
     ck_assert(at < n && size <= n - at);
+    ck_assert_int_eq(fseek(file, (long)heap + 16, SEEK_SET), 0);
+    ck_assert_uint_eq(fwrite(&nothing_free, 8, 1, file), 1);
     memset(data, 'x', size);
     ck_assert_int_eq(fseek(file, (long)at, SEEK_SET), 0);
     ck_assert_uint_eq(fwrite(data, 1, size, file), size);
