@@ -54,6 +54,8 @@ static void close_dump(struct dump *dump)
 {
     if (dump->close != NULL)
         dump->close(dump);
+    free(dump->spans);
+    dump->spans = NULL;
     free(dump->model);
     dump->model = NULL;
 }

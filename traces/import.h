@@ -10,6 +10,7 @@
 struct dump {
     const char *path; /* borrowed */
     uint32_t n_layer, n_head;
+    uint32_t *spans; /* windows that its shapes show, 0: none; NULL: none do */
     const uint32_t *layers; /* their numbers; NULL: 0, 1, .. */
     uint32_t n_row;         /* queries = keys, padding included */
     unsigned item;          /* bytes of a source value: 2, 4, 8 */
@@ -71,8 +72,8 @@ void kvr__pick_free(struct pick *pick);
 
 struct windows {
     uint32_t n_token;
-    bool stated;      /* an option says which layers have one */
-    uint32_t *span;   /* [pick.n_layer] as stated; 0: causal */
+    uint32_t *span;   /* [pick.n_layer] as stated or as the dump's shapes
+                         show; 0: causal */
     uint32_t *looks;  /* [pick.n_layer] as its rows look; 0: causal */
     uint32_t *oldest; /* [n_token] oldest key that a row of the layer sees */
 };

@@ -154,6 +154,14 @@ static enum kvr_status read_rows(struct dump *dump, uint32_t layer,
     return status;
 }
 
+/* Keys that a row of a step holds: its own is the last of them. */
+static uint32_t step_keys(const struct dump *dump, uint32_t layer, uint32_t row)
+{
+    const uint32_t span = dump->spans[layer];
+
+    return span != 0 && span < row + 1 ? span : row + 1;
+}
+
 /* Rows of steps: the first step's rows, then one row from each. */
 static enum kvr_status read_steps(struct dump *dump, uint32_t layer,
                                   uint32_t head, uint32_t first, uint32_t n,
@@ -165,56 +173,92 @@ static enum kvr_status read_steps(struct dump *dump, uint32_t layer,
         const uint32_t row = first + r;
         const bool prompt = row < h5->first_rows;
         const size_t step = prompt ? 0 : row - h5->first_rows + 1;
-        const uint32_t n_key = prompt ? h5->first_rows : row + 1;
+        const uint32_t n_key =
+            prompt ? h5->first_rows : step_keys(dump, layer, row);
+        const uint32_t oldest = prompt ? 0 : row + 1 - n_key;
         double *to = out + (size_t)r * dump->n_row;
         enum kvr_status status = open_set(dump, layer, step, err);
         if (status == KVR_OK)
             status = read_block(h5, &h5->view, 0, head, prompt ? row : 0, 1,
-                                n_key, to, err);
+                                n_key, to + oldest, err);
         if (status != KVR_OK)
             return status;
-        for (uint32_t key = n_key; key < dump->n_row; key++)
+        for (uint32_t key = 0; key < oldest; key++)
+            to[key] = 0;
+        for (uint32_t key = oldest + n_key; key < dump->n_row; key++)
             to[key] = 0;
     }
     return KVR_OK;
 }
 
-/* T rows, then one each, with one more key each; the same heads. */
+/* One step of a layer: T rows of T keys, or one row of as many keys as the
+ * tokens so far, or as the window of the layer. */
+static enum kvr_status check_step(const struct dump *dump, uint32_t layer,
+                                  size_t step, const struct view *view,
+                                  unsigned item, struct kvr_error *err)
+{
+    const struct h5_dump *h5 = dump->own;
+    const uint32_t last = h5->first_rows + (uint32_t)step - 1;
+    const uint64_t rows = step == 0 ? h5->first_rows : 1;
+    const uint64_t keys =
+        step == 0 ? h5->first_rows : step_keys(dump, layer, last);
+
+    if (view->extent[AXIS_Q] == rows && view->extent[AXIS_K] == keys &&
+        view->extent[AXIS_H] == dump->n_head && item == dump->item &&
+        view->extent[AXIS_L] == 1)
+        return KVR_OK;
+    return kvr_fail(err, KVR_ERR_INPUT,
+                    "%s: step %u layer %u: %llu heads, %llu rows of %llu keys: "
+                    "expected %u heads, %llu rows of %llu keys%s",
+                    dump->path, h5->grid.steps[step], h5->grid.layers[layer],
+                    (unsigned long long)view->extent[AXIS_H],
+                    (unsigned long long)view->extent[AXIS_Q],
+                    (unsigned long long)view->extent[AXIS_K], dump->n_head,
+                    (unsigned long long)rows, (unsigned long long)keys,
+                    item != dump->item ? ", of one type" : "");
+}
+
+/* The last step tells whether the cache of the layer stopped to grow. */
+static enum kvr_status find_span(struct dump *dump, uint32_t layer,
+                                 const struct kvr_import_options *options,
+                                 struct kvr_error *err)
+{
+    const struct h5_dump *h5 = dump->own;
+    const size_t last = h5->grid.n_step - 1;
+    struct view view;
+    unsigned item;
+
+    const enum kvr_status status =
+        look_at(&view, &item, dump, layer, last, options, err);
+    if (status == KVR_OK && last > 0 &&
+        view.extent[AXIS_K] < h5->first_rows + last)
+        dump->spans[layer] = (uint32_t)view.extent[AXIS_K];
+    return status;
+}
+
 static enum kvr_status check_steps(struct dump *dump, uint32_t layer,
                                    const struct kvr_import_options *options,
                                    struct kvr_error *err)
 {
     struct h5_dump *h5 = dump->own;
+    enum kvr_status status = KVR_OK;
 
-    for (size_t s = 0; s < h5->grid.n_step; s++) {
+    for (size_t s = 0; status == KVR_OK && s < h5->grid.n_step; s++) {
         struct view view;
         unsigned item;
-        const enum kvr_status status =
-            look_at(&view, &item, dump, layer, s, options, err);
-        if (status != KVR_OK)
-            return status;
-        if (s == 0 && layer == 0) {
+        status = look_at(&view, &item, dump, layer, s, options, err);
+        if (status == KVR_OK && s == 0 && layer == 0) {
             h5->first_rows = (uint32_t)view.extent[AXIS_Q];
             h5->view = view;
             dump->item = item;
             dump->n_head = (uint32_t)view.extent[AXIS_H];
         }
-        const uint64_t rows = s == 0 ? h5->first_rows : 1;
-        const uint64_t keys = h5->first_rows + s;
-        if (view.extent[AXIS_Q] != rows || view.extent[AXIS_K] != keys ||
-            view.extent[AXIS_H] != dump->n_head || item != dump->item ||
-            view.extent[AXIS_L] != 1)
-            return kvr_fail(
-                err, KVR_ERR_INPUT,
-                "%s: step %u layer %u: %llu heads, %llu rows of %llu keys: "
-                "expected %u heads, %llu rows of %llu keys",
-                dump->path, h5->grid.steps[s], h5->grid.layers[layer],
-                (unsigned long long)view.extent[AXIS_H],
-                (unsigned long long)view.extent[AXIS_Q],
-                (unsigned long long)view.extent[AXIS_K], dump->n_head,
-                (unsigned long long)rows, (unsigned long long)keys);
+        if (status == KVR_OK && s == 0)
+            status = find_span(dump, layer, options, err);
+        if (status == KVR_OK)
+            status = check_step(dump, layer, s, &view, item, err);
     }
-    return KVR_OK;
+    return status;
 }
 
 static enum kvr_status prepare_steps(struct dump *dump,
@@ -225,9 +269,12 @@ static enum kvr_status prepare_steps(struct dump *dump,
     enum kvr_status status = KVR_OK;
 
     dump->n_layer = (uint32_t)h5->grid.n_layer;
+    dump->layers = h5->grid.layers;
+    dump->spans = kvr_calloc(dump->n_layer, sizeof *dump->spans);
+    if (dump->spans == NULL)
+        return kvr_no_memory(err, "layers", dump->n_layer);
     for (uint32_t l = 0; status == KVR_OK && l < dump->n_layer; l++)
         status = check_steps(dump, l, options, err);
-    dump->layers = h5->grid.layers;
     dump->n_row = h5->first_rows + (uint32_t)(h5->grid.n_step - 1);
     dump->prompt_len = h5->first_rows;
     dump->read = read_steps;

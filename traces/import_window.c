@@ -11,22 +11,30 @@
 
 enum { MOST_LISTED = 12 };
 
-/* Window of a layer by its number, 0: none. */
-static enum kvr_status stated_span(uint32_t *span, const struct dump *dump,
-                                   uint32_t layer,
-                                   const struct kvr_import_options *options,
-                                   struct kvr_error *err)
+/* Window of a layer by its number, 0: none. What an option states and what
+ * the shapes of a dump show must be the same. */
+static enum kvr_status find_span(uint32_t *span, const struct dump *dump,
+                                 uint32_t layer,
+                                 const struct kvr_import_options *options,
+                                 struct kvr_error *err)
 {
     const uint32_t number = kvr__dump_layer(dump, layer);
+    const uint32_t shown = dump->spans != NULL ? dump->spans[layer] : 0;
+    const bool stated = options->window != 0 || options->spans != NULL;
 
-    *span = options->window;
-    if (options->spans == NULL)
+    *span = shown;
+    if (!stated)
         return KVR_OK;
-    if (number >= options->n_span)
+    if (options->spans != NULL && number >= options->n_span)
         return kvr_fail(err, KVR_ERR_INPUT,
                         "%s: layer %u, but the configuration has %u layers",
                         dump->path, number, options->n_span);
-    *span = options->spans[number];
+    *span = options->spans != NULL ? options->spans[number] : options->window;
+    if (shown != 0 && shown != *span)
+        return kvr_fail(err, KVR_ERR_INPUT,
+                        "%s: layer %u: its steps hold %u keys, but a window of "
+                        "%u is stated (0: none)",
+                        dump->path, number, shown, *span);
     return KVR_OK;
 }
 
@@ -35,20 +43,19 @@ enum kvr_status kvr__windows_init(struct windows *w, const struct pick *pick,
                                   const struct kvr_import_options *options,
                                   struct kvr_error *err)
 {
-    const bool any = options->window != 0 || options->spans != NULL;
     enum kvr_status status = KVR_OK;
 
-    if (any && options->not_causal)
+    if ((options->window != 0 || options->spans != NULL) && options->not_causal)
         return kvr_fail(err, KVR_ERR_USAGE,
                         "--not-causal: a window is of causal layers");
-    *w = (struct windows){.n_token = n_token, .stated = any};
+    *w = (struct windows){.n_token = n_token};
     w->span = kvr_calloc(pick->n_layer, sizeof *w->span);
     w->looks = kvr_calloc(pick->n_layer, sizeof *w->looks);
     w->oldest = kvr_calloc(n_token, sizeof *w->oldest);
     if (w->span == NULL || w->looks == NULL || w->oldest == NULL)
         return kvr_no_memory(err, "windows", n_token * sizeof *w->oldest);
-    for (uint32_t l = 0; status == KVR_OK && any && l < pick->n_layer; l++)
-        status = stated_span(&w->span[l], dump, pick->layer[l], options, err);
+    for (uint32_t l = 0; status == KVR_OK && l < pick->n_layer; l++)
+        status = find_span(&w->span[l], dump, pick->layer[l], options, err);
     return status;
 }
 

@@ -7,6 +7,7 @@
 #include "suite.h"
 
 #include <hdf5.h>
+#include <math.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -254,7 +255,90 @@ START_TEST(a_hole_in_the_steps_is_named)
 }
 END_TEST
 
+/* A row over the last n_key keys, heavier towards the newest. */
+static void put_row(hid_t file, const char *name, uint32_t n_key)
+{
+    const hsize_t dims[4] = {1, N_HEAD, 1, n_key};
+    float row[N_HEAD * N_ROW];
+
+    for (uint32_t i = 0; i < N_HEAD * n_key; i++)
+        row[i] = (float)(i % n_key + 1) / (float)(n_key * (n_key + 1) / 2);
+    const hid_t space = H5Screate_simple(4, dims, NULL);
+    const hid_t set = H5Dcreate2(file, name, H5T_IEEE_F32LE, space, H5P_DEFAULT,
+                                 H5P_DEFAULT, H5P_DEFAULT);
+    ck_assert(set >= 0);
+    ck_assert(H5Dwrite(set, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT,
+                       row) >= 0);
+    H5Dclose(set);
+    H5Sclose(space);
+}
+
+/* Layer 0 keeps all, layer 1 the last `window` keys; `odd` of them in step 4.
+ */
+static void make_fixed(uint32_t window, uint32_t odd)
+{
+    const hid_t file = make();
+
+    put(file, "step_0/layer_0", 0, PROMPT);
+    put(file, "step_0/layer_1", 0, PROMPT);
+    for (uint32_t s = 1; s < 6; s++) {
+        const uint32_t now = PROMPT + s;
+        char name[80];
+        snprintf(name, sizeof name, "step_%u/layer_0", s);
+        put(file, name, now - 1, 1);
+        snprintf(name, sizeof name, "step_%u/layer_1", s);
+        put_row(file, name, s == 4 ? odd : now < window ? now : window);
+    }
+    H5Fclose(file);
+}
+
+START_TEST(steps_of_a_fixed_width_are_a_window)
+{
+    enum { W = 6 };
+    struct kvr_import_options o = plain;
+    struct kvr_trace *trace = NULL;
+    struct kvr_trace_scratch *scratch = NULL;
+    struct kvr_error err = {0};
+    float row[PROMPT + 5];
+
+    make_fixed(W, W);
+    must(import(NULL, &err));
+    must(kvr_trace_open(&trace, out_path(), &err));
+    const struct kvr_layer_shape *layers = kvr_trace_shape(trace)->layers;
+    ck_assert_int_eq(layers[0].mask, KVR_MASK_CAUSAL);
+    ck_assert_int_eq(layers[1].mask, KVR_MASK_WINDOW);
+    ck_assert_uint_eq(layers[1].span, W);
+    must(kvr_trace_scratch_new(&scratch, trace, &err));
+    for (uint32_t t = PROMPT; t < PROMPT + 5; t++) {
+        const uint32_t n = t + 1 < W ? t + 1 : W;
+        must(kvr_trace_read_rows(trace, 1, 1, t, 1, row, PROMPT + 5, scratch,
+                                 &err));
+        for (uint32_t k = 0; k < PROMPT + 5; k++) {
+            const bool in = k <= t && k + n > t;
+            const float want =
+                in ? (float)(k + n - t) / (float)(n * (n + 1) / 2) : 0;
+            ck_assert_msg(fabsf(row[k] - want) < 0x1p-29F, "row %u key %u", t,
+                          k);
+        }
+    }
+    kvr_trace_scratch_free(scratch);
+    kvr_trace_close(trace);
+    o.window = W;
+    must_fail(kvr_import(made_path("d.h5"), out_path(), &o, &err),
+              KVR_ERR_INPUT, "layer 0 head 0 row 6 key 0");
+    o.layers = "1";
+    must(kvr_import(made_path("d.h5"), out_path(), &o, &err));
+    o.window = W - 1;
+    must_fail(kvr_import(made_path("d.h5"), out_path(), &o, &err),
+              KVR_ERR_INPUT, "layer 1: its steps hold 6 keys");
+    make_fixed(W, W - 1);
+    refused(NULL, KVR_ERR_INPUT, "step 4 layer 1", "1 rows of 6 keys");
+    make_fixed(W, W + 1);
+    refused(NULL, KVR_ERR_INPUT, "step 4 layer 1", "1 rows of 6 keys");
+}
+END_TEST
+
 KVR_SUITE("import_names", layers_keep_their_numbers,
           what_fits_and_cannot_be_taken_is_refused,
           steps_are_found_by_their_names, a_step_is_never_taken_for_the_file,
-          a_hole_in_the_steps_is_named)
+          a_hole_in_the_steps_is_named, steps_of_a_fixed_width_are_a_window)
