@@ -5,6 +5,7 @@
 #include "hash.h"
 #include "kvr_half.h"
 #include "kvr_journal.h"
+#include "kvr_log.h"
 #include "kvr_memory.h"
 #include "kvr_parallel.h"
 
@@ -369,6 +370,20 @@ static enum kvr_status hash_trace(char text[KVR_HASH_TEXT],
     return status;
 }
 
+/* A check that could not be made is not one that was passed. Our own writer
+ * states a hash always. */
+static void note_no_hash(struct kvr_trace_report *report,
+                         const struct kvr_trace *trace)
+{
+    static const char text[] = "no hash is stated: contents not verified";
+    const char *writer = trace->box->shape.writer;
+
+    if (writer != NULL && strncmp(writer, "kvreplay", 8) == 0)
+        add_problem(report, "%s, though %.60s wrote this trace", text, writer);
+    else
+        kvr_log(KVR_LOG_WARNING, "%s: %s", trace->path, text);
+}
+
 static enum kvr_status summarise(struct kvr_trace_report *report,
                                  const struct check *c, struct kvr_error *err)
 {
@@ -387,6 +402,8 @@ static enum kvr_status summarise(struct kvr_trace_report *report,
             add_problem(report, "%.400s (and %u more rows of this head)",
                         f->first.message, f->n_bad - 1);
     }
+    if (stated[0] == '\0')
+        note_no_hash(report, c->trace);
     if (stated[0] == '\0' || unreadable)
         return KVR_OK;
     const enum kvr_status status = hash_trace(computed, c, err);

@@ -74,12 +74,10 @@ static bool undo_one(struct undo *u, const struct h5_set *set, int i,
 
     if (f->id == FILTER_FLETCHER32)
         return undo_fletcher32(u->data, &u->size);
-    if (f->id == FILTER_SHUFFLE) {
-        if (u->size != n || f->parameter == 0)
-            return false;
-        if (f->parameter == 1)
-            return true;
-    }
+    if (f->id == FILTER_SHUFFLE && f->parameter <= 1)
+        return f->parameter == 1;
+    if (f->id == FILTER_SHUFFLE)
+        n = u->size; /* it may work on what deflate made */
     uint8_t *to = kvr__codec_buffer(codec, u->next, n);
     if (to == NULL)
         return false;

@@ -335,10 +335,10 @@ static bool sort_links(struct h5_index *file)
     return true;
 }
 
-enum kvr_status kvr__h5_take(struct h5_index *file, size_t n,
-                             struct kvr_error *err)
+enum kvr_status kvr__h5_take(struct h5_index *file, struct kvr_error *err)
 {
-    struct take t = {.file = file, .in = {.at = file->said, .left = n}};
+    struct take t = {.file = file,
+                     .in = {.at = file->said, .left = file->n_said}};
     enum kvr_status status = KVR_OK;
 
     while (status == KVR_OK && !t.ended && !t.in.bad && !t.no_memory)
@@ -346,7 +346,7 @@ enum kvr_status kvr__h5_take(struct h5_index *file, size_t n,
     if (status != KVR_OK)
         return status;
     if (t.no_memory)
-        return kvr_no_memory(err, "a file's index", n);
+        return kvr_no_memory(err, "a file's index", file->n_said);
     if (t.in.bad || t.in.left != 0 || file->n_object == 0 || !sort_links(file))
         return kvr_fail(err, KVR_ERR_INPUT,
                         "%s: what the HDF5 library finds in this file does "

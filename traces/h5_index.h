@@ -112,6 +112,7 @@ struct h5_index {
     struct h5_place *places;
     size_t n_object, n_link, n_attr, n_place;
     uint8_t *said; /* what the child said: names and values lie in it */
+    size_t n_said;
 };
 
 /* A file's index, or the reason why there is none: no regular file, no HDF5,

@@ -178,7 +178,8 @@ static enum kvr_status load_index(struct h5_index *file, struct kvr_error *err)
         status = kvr__child_run(&said, file->path, most_said(file->size),
                                 kvr__h5_walk, file->fd, file->path, err);
     file->said = said.data;
-    return status == KVR_OK ? kvr__h5_take(file, said.n, err) : status;
+    file->n_said = said.n;
+    return status == KVR_OK ? kvr__h5_take(file, err) : status;
 }
 
 enum kvr_status kvr__h5_open(struct h5_index **out, const char *path,

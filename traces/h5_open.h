@@ -17,9 +17,8 @@ struct h5_super {
  * not open does not say why. False: cannot be read. */
 bool kvr__h5_super(struct h5_super *out, int fd);
 
-/* Fills the index from the n bytes of file->said (h5_stream.h). */
-enum kvr_status kvr__h5_take(struct h5_index *file, size_t n,
-                             struct kvr_error *err);
+/* Fills the index from file->said (h5_stream.h). */
+enum kvr_status kvr__h5_take(struct h5_index *file, struct kvr_error *err);
 
 /* Opens a file for reading: a regular one, or KVR_ERR_INPUT. */
 enum kvr_status kvr__open_regular(int *fd, uint64_t *size, const char *path,

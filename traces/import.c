@@ -2,6 +2,8 @@
  * SPDX-License-Identifier: GPL-3.0-or-later */
 #include "import.h"
 
+#include "h5_open.h"
+#include "journal.h"
 #include "kvr_log.h"
 #include "kvr_memory.h"
 #include "shape.h"
@@ -9,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 struct import {
     struct dump dump;
@@ -25,27 +28,24 @@ struct import {
     unsigned stated;    /* what the trace at hand says of that */
 };
 
-static bool begins_with(const char *path, const void *magic, size_t n)
-{
-    FILE *in = fopen(path, "rb");
-    char first[16];
-
-    if (in == NULL)
-        return false;
-    const bool is = fread(first, 1, n, in) == n && memcmp(first, magic, n) == 0;
-    fclose(in);
-    return is;
-}
-
 static enum kvr_status open_dump(struct dump *dump, const char *path,
                                  const struct kvr_import_options *options,
                                  struct kvr_error *err)
 {
+    static const uint8_t magic[] = {0x93, 'N', 'U', 'M', 'P', 'Y'};
     const size_t n = strlen(path);
+    uint8_t first[sizeof magic] = {0};
+    uint64_t size;
+    int fd;
 
     *dump = (struct dump){.path = path};
-    if (begins_with(path, "\x93NUMPY", 6) ||
-        (n > 4 && strcmp(path + n - 4, ".npy") == 0))
+    const enum kvr_status status = kvr__open_regular(&fd, &size, path, err);
+    if (status != KVR_OK)
+        return status;
+    const bool is_npy = kvr__pread_all(fd, first, sizeof first, 0) &&
+                        memcmp(first, magic, sizeof magic) == 0;
+    close(fd);
+    if (is_npy || (n > 4 && strcmp(path + n - 4, ".npy") == 0))
         return kvr__dump_open_npy(dump, options, err);
     return kvr__dump_open_h5(dump, options, err);
 }

@@ -389,6 +389,14 @@ const char *made_path(const char *name)
     return paths[next];
 }
 
+const char *made_kept(const char *name)
+{
+    static char path[400];
+
+    snprintf(path, sizeof path, "%s", made_path(name));
+    return path;
+}
+
 const char *made_data(const char *name)
 {
     static char paths[4][600];

@@ -56,6 +56,8 @@ bool made_equal(const struct made *m, const char *path, uint32_t n, char *why,
 /* A folder for this process, emptied and removed at exit; and a path in it
  * (static storage, four at a time). */
 const char *made_path(const char *name);
+/* The same for one file, whose path lasts. */
+const char *made_kept(const char *name);
 /* A path below tests/. */
 const char *made_data(const char *name);
 
