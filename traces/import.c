@@ -209,8 +209,13 @@ static uint32_t kv_heads(const struct import *im)
 {
     const struct dump *dump = &im->dump;
 
-    if (im->options->n_kv_head != 0)
-        return im->options->n_kv_head;
+    const uint32_t asked = im->options->n_kv_head;
+
+    if (asked != 0 && dump->n_kv_head != 0 && asked != dump->n_kv_head)
+        kvr_log(KVR_LOG_WARNING, "%s: says %u KV heads, taken as %u as asked",
+                dump->path, dump->n_kv_head, asked);
+    if (asked != 0)
+        return asked;
     if (dump->n_kv_head != 0)
         return dump->n_kv_head;
     kvr_log(KVR_LOG_NOTE,

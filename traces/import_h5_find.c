@@ -94,7 +94,8 @@ static enum kvr_status list_names(struct names *names,
 
 struct find {
     const struct h5_index *file;
-    const char *candidate; /* the first float dataset of rank 2 to 4 */
+    const char *candidate;          /* the first float dataset of rank 2 to 4 */
+    const struct h5_object *object; /* it may have several names */
     size_t n_candidate;
     char *refused; /* why a dataset cannot be read */
     char list[600];
@@ -136,8 +137,12 @@ static void note_dataset(struct find *find, const char *name)
     list_dataset(find, name, set->rank, set->dims, is_float);
     if (!is_float || set->rank < 2 || set->rank > 4)
         return;
-    if (find->n_candidate++ == 0)
+    if (object == find->object)
+        return;
+    if (find->n_candidate++ == 0) {
         find->candidate = name;
+        find->object = object;
+    }
 }
 
 static enum kvr_status refuse_all(const struct find *find,
