@@ -21,62 +21,31 @@ static void close_h5(struct dump *dump)
     kvr__h5_close(h5->file);
     free(h5->block);
     free(h5->name);
-    free(h5->layers);
-    free(h5->steps);
+    kvr__grid_free(&h5->grid);
     free(h5);
     dump->own = NULL;
 }
 
-/* Dataset of a layer (and step); steps are named with '_' or without. */
-static char *name_of(const struct h5_dump *h5, uint32_t layer, size_t step,
-                     const char *form)
+/* Dataset of a layer (and step). */
+static const char *name_of(const struct h5_dump *h5, uint32_t layer,
+                           size_t step)
 {
-    char *name;
-    size_t room;
-
-    switch (h5->form) {
-    case FORM_ARRAY:
-        return kvr_strdup(h5->name);
-    case FORM_LAYERS:
-        return kvr__layer_name(h5->name, h5->layers[layer]);
-    case FORM_STEPS:
-        break;
-    }
-    room = strlen(h5->name) + 64;
-    name = malloc(room);
-    if (name != NULL)
-        snprintf(name, room, "%s/step%s%u/layer%s%u", h5->name, form,
-                 h5->steps[step], form, h5->layers[layer]);
-    return name;
+    return h5->form == FORM_ARRAY
+               ? h5->name
+               : h5->grid.name[step * h5->grid.n_layer + layer];
 }
 
-/* The dataset, and its name for messages (free it). */
-static enum kvr_status find_set(const struct h5_object **out, char **name,
+static enum kvr_status find_set(const struct h5_object **out,
                                 const struct dump *dump, uint32_t layer,
                                 size_t step, struct kvr_error *err)
 {
     const struct h5_dump *h5 = dump->own;
-    static const char *const forms[] = {"_", ""};
-    enum kvr_status status = KVR_OK;
+    const char *name = name_of(h5, layer, step);
+    const enum kvr_status status = kvr__h5_find_path(out, h5->file, name, err);
 
-    *name = NULL;
-    *out = NULL;
-    for (int i = 0; status == KVR_OK && *out == NULL && i < 2; i++) {
-        free(*name);
-        *name = name_of(h5, layer, step, forms[i]);
-        if (*name == NULL)
-            return kvr_no_memory(err, "a name", strlen(h5->name));
-        status = kvr__h5_find_path(out, h5->file, *name, err);
-        if (h5->form != FORM_STEPS)
-            break;
-    }
-    if (status == KVR_OK && *out == NULL && h5->form == FORM_STEPS)
-        return kvr_fail(err, KVR_ERR_INPUT, "%s: %s: step %u has no layer %u",
-                        dump->path, h5->name[0] != '\0' ? h5->name : "/",
-                        h5->steps[step], h5->layers[layer]);
     if (status == KVR_OK && *out == NULL)
         return kvr_fail(err, KVR_ERR_INPUT, "%s: %s: there is no such dataset",
-                        dump->path, *name);
+                        dump->path, name);
     return status;
 }
 
@@ -89,17 +58,17 @@ static enum kvr_status look_at(struct view *view, unsigned *item,
 {
     const struct h5_dump *h5 = dump->own;
     const struct h5_object *object;
-    char *name, what[300];
+    const char *name = name_of(h5, layer, step);
+    char what[300];
 
-    enum kvr_status status = find_set(&object, &name, dump, layer, step, err);
-    snprintf(what, sizeof what, "%s: %s", dump->path, name != NULL ? name : "");
+    enum kvr_status status = find_set(&object, dump, layer, step, err);
+    snprintf(what, sizeof what, "%s: %s", dump->path, name);
     if (status == KVR_OK && object->set->type.kind != TYPE_FLOAT)
         status = kvr_fail(err, KVR_ERR_INPUT, "%s: no float of 2, 4 or 8 bytes",
                           what);
     if (status == KVR_OK)
         status =
             kvr__h5_check_stored(h5->file, object->set, name, set_limit, err);
-    free(name);
     if (status != KVR_OK)
         return status;
     *item = object->set->type.size;
@@ -113,17 +82,15 @@ static enum kvr_status open_set(struct dump *dump, uint32_t layer, size_t step,
 {
     struct h5_dump *h5 = dump->own;
     const struct h5_object *object;
-    char *name;
 
-    enum kvr_status status = find_set(&object, &name, dump, layer, step, err);
+    enum kvr_status status = find_set(&object, dump, layer, step, err);
     if (status == KVR_OK && (h5->open == NULL || h5->open_set != object->set)) {
         kvr__h5_reader_free(h5->open);
         h5->open = NULL;
         h5->open_set = object->set;
-        status =
-            kvr__h5_reader_new(&h5->open, h5->file, object->set, name, err);
+        status = kvr__h5_reader_new(&h5->open, h5->file, object->set,
+                                    name_of(h5, layer, step), err);
     }
-    free(name);
     return status;
 }
 
@@ -187,6 +154,14 @@ static enum kvr_status read_rows(struct dump *dump, uint32_t layer,
     return status;
 }
 
+/* Keys that a row of a step holds: its own is the last of them. */
+static uint32_t step_keys(const struct dump *dump, uint32_t layer, uint32_t row)
+{
+    const uint32_t span = dump->spans[layer];
+
+    return span != 0 && span < row + 1 ? span : row + 1;
+}
+
 /* Rows of steps: the first step's rows, then one row from each. */
 static enum kvr_status read_steps(struct dump *dump, uint32_t layer,
                                   uint32_t head, uint32_t first, uint32_t n,
@@ -198,56 +173,92 @@ static enum kvr_status read_steps(struct dump *dump, uint32_t layer,
         const uint32_t row = first + r;
         const bool prompt = row < h5->first_rows;
         const size_t step = prompt ? 0 : row - h5->first_rows + 1;
-        const uint32_t n_key = prompt ? h5->first_rows : row + 1;
+        const uint32_t n_key =
+            prompt ? h5->first_rows : step_keys(dump, layer, row);
+        const uint32_t oldest = prompt ? 0 : row + 1 - n_key;
         double *to = out + (size_t)r * dump->n_row;
         enum kvr_status status = open_set(dump, layer, step, err);
         if (status == KVR_OK)
             status = read_block(h5, &h5->view, 0, head, prompt ? row : 0, 1,
-                                n_key, to, err);
+                                n_key, to + oldest, err);
         if (status != KVR_OK)
             return status;
-        for (uint32_t key = n_key; key < dump->n_row; key++)
+        for (uint32_t key = 0; key < oldest; key++)
+            to[key] = 0;
+        for (uint32_t key = oldest + n_key; key < dump->n_row; key++)
             to[key] = 0;
     }
     return KVR_OK;
 }
 
-/* T rows, then one each, with one more key each; the same heads. */
+/* One step of a layer: T rows of T keys, or one row of as many keys as the
+ * tokens so far, or as the window of the layer. */
+static enum kvr_status check_step(const struct dump *dump, uint32_t layer,
+                                  size_t step, const struct view *view,
+                                  unsigned item, struct kvr_error *err)
+{
+    const struct h5_dump *h5 = dump->own;
+    const uint32_t last = h5->first_rows + (uint32_t)step - 1;
+    const uint64_t rows = step == 0 ? h5->first_rows : 1;
+    const uint64_t keys =
+        step == 0 ? h5->first_rows : step_keys(dump, layer, last);
+
+    if (view->extent[AXIS_Q] == rows && view->extent[AXIS_K] == keys &&
+        view->extent[AXIS_H] == dump->n_head && item == dump->item &&
+        view->extent[AXIS_L] == 1)
+        return KVR_OK;
+    return kvr_fail(err, KVR_ERR_INPUT,
+                    "%s: step %u layer %u: %llu heads, %llu rows of %llu keys: "
+                    "expected %u heads, %llu rows of %llu keys%s",
+                    dump->path, h5->grid.steps[step], h5->grid.layers[layer],
+                    (unsigned long long)view->extent[AXIS_H],
+                    (unsigned long long)view->extent[AXIS_Q],
+                    (unsigned long long)view->extent[AXIS_K], dump->n_head,
+                    (unsigned long long)rows, (unsigned long long)keys,
+                    item != dump->item ? ", of one type" : "");
+}
+
+/* The last step tells whether the cache of the layer stopped to grow. */
+static enum kvr_status find_span(struct dump *dump, uint32_t layer,
+                                 const struct kvr_import_options *options,
+                                 struct kvr_error *err)
+{
+    const struct h5_dump *h5 = dump->own;
+    const size_t last = h5->grid.n_step - 1;
+    struct view view;
+    unsigned item;
+
+    const enum kvr_status status =
+        look_at(&view, &item, dump, layer, last, options, err);
+    if (status == KVR_OK && last > 0 &&
+        view.extent[AXIS_K] < h5->first_rows + last)
+        dump->spans[layer] = (uint32_t)view.extent[AXIS_K];
+    return status;
+}
+
 static enum kvr_status check_steps(struct dump *dump, uint32_t layer,
                                    const struct kvr_import_options *options,
                                    struct kvr_error *err)
 {
     struct h5_dump *h5 = dump->own;
+    enum kvr_status status = KVR_OK;
 
-    for (size_t s = 0; s < h5->n_step; s++) {
+    for (size_t s = 0; status == KVR_OK && s < h5->grid.n_step; s++) {
         struct view view;
         unsigned item;
-        const enum kvr_status status =
-            look_at(&view, &item, dump, layer, s, options, err);
-        if (status != KVR_OK)
-            return status;
-        if (s == 0 && layer == 0) {
+        status = look_at(&view, &item, dump, layer, s, options, err);
+        if (status == KVR_OK && s == 0 && layer == 0) {
             h5->first_rows = (uint32_t)view.extent[AXIS_Q];
             h5->view = view;
             dump->item = item;
             dump->n_head = (uint32_t)view.extent[AXIS_H];
         }
-        const uint64_t rows = s == 0 ? h5->first_rows : 1;
-        const uint64_t keys = h5->first_rows + s;
-        if (view.extent[AXIS_Q] != rows || view.extent[AXIS_K] != keys ||
-            view.extent[AXIS_H] != dump->n_head || item != dump->item ||
-            view.extent[AXIS_L] != 1)
-            return kvr_fail(
-                err, KVR_ERR_INPUT,
-                "%s: step %u layer %u: %llu heads, %llu rows of %llu keys: "
-                "expected %u heads, %llu rows of %llu keys",
-                dump->path, h5->steps[s], h5->layers[layer],
-                (unsigned long long)view.extent[AXIS_H],
-                (unsigned long long)view.extent[AXIS_Q],
-                (unsigned long long)view.extent[AXIS_K], dump->n_head,
-                (unsigned long long)rows, (unsigned long long)keys);
+        if (status == KVR_OK && s == 0)
+            status = find_span(dump, layer, options, err);
+        if (status == KVR_OK)
+            status = check_step(dump, layer, s, &view, item, err);
     }
-    return KVR_OK;
+    return status;
 }
 
 static enum kvr_status prepare_steps(struct dump *dump,
@@ -257,10 +268,14 @@ static enum kvr_status prepare_steps(struct dump *dump,
     struct h5_dump *h5 = dump->own;
     enum kvr_status status = KVR_OK;
 
-    dump->n_layer = (uint32_t)h5->n_layer;
+    dump->n_layer = (uint32_t)h5->grid.n_layer;
+    dump->layers = h5->grid.layers;
+    dump->spans = kvr_calloc(dump->n_layer, sizeof *dump->spans);
+    if (dump->spans == NULL)
+        return kvr_no_memory(err, "layers", dump->n_layer);
     for (uint32_t l = 0; status == KVR_OK && l < dump->n_layer; l++)
         status = check_steps(dump, l, options, err);
-    dump->n_row = h5->first_rows + (uint32_t)(h5->n_step - 1);
+    dump->n_row = h5->first_rows + (uint32_t)(h5->grid.n_step - 1);
     dump->prompt_len = h5->first_rows;
     dump->read = read_steps;
     return status;
@@ -271,7 +286,8 @@ static enum kvr_status prepare_arrays(struct dump *dump,
                                       struct kvr_error *err)
 {
     struct h5_dump *h5 = dump->own;
-    const uint32_t n_set = h5->form == FORM_LAYERS ? (uint32_t)h5->n_layer : 1;
+    const uint32_t n_set =
+        h5->form == FORM_LAYERS ? (uint32_t)h5->grid.n_layer : 1;
 
     for (uint32_t l = 0; l < n_set; l++) {
         struct view view;
@@ -290,14 +306,15 @@ static enum kvr_status prepare_arrays(struct dump *dump,
             (h5->form == FORM_LAYERS && n[AXIS_L] != 1) ||
             n[AXIS_Q] != h5->view.extent[AXIS_Q] ||
             n[AXIS_H] != h5->view.extent[AXIS_H] || item != dump->item)
-            return kvr_fail(err, KVR_ERR_INPUT,
-                            "%s: layer %u: %llu heads, %llu rows of %llu "
-                            "keys: expected as many keys as rows, and the "
-                            "same in all layers",
-                            dump->path, l, (unsigned long long)n[AXIS_H],
-                            (unsigned long long)n[AXIS_Q],
-                            (unsigned long long)n[AXIS_K]);
+            return kvr_fail(
+                err, KVR_ERR_INPUT,
+                "%s: %s: %llu heads, %llu rows of %llu keys: "
+                "expected as many keys as rows, and the same in "
+                "all layers",
+                dump->path, name_of(h5, l, 0), (unsigned long long)n[AXIS_H],
+                (unsigned long long)n[AXIS_Q], (unsigned long long)n[AXIS_K]);
     }
+    dump->layers = h5->grid.layers;
     dump->n_layer =
         h5->form == FORM_LAYERS ? n_set : (uint32_t)h5->view.extent[AXIS_L];
     dump->n_head = (uint32_t)h5->view.extent[AXIS_H];
@@ -367,20 +384,19 @@ static enum kvr_status read_attrs(struct dump *dump,
 static enum kvr_status read_all_attrs(struct dump *dump, struct kvr_error *err)
 {
     struct h5_dump *h5 = dump->own;
-    const struct h5_object *object = NULL;
-    char *name = NULL;
+    const struct h5_object *object = NULL, *root = kvr__h5_root(h5->file);
+    const char *where =
+        h5->form == FORM_STEPS ? h5->grid.home : name_of(h5, 0, 0);
 
-    enum kvr_status status = read_attrs(dump, kvr__h5_root(h5->file), "/", err);
+    enum kvr_status status = read_attrs(dump, root, "/", err);
     if (status != KVR_OK)
         return status;
     if (h5->form == FORM_STEPS)
-        status = kvr__h5_member(&object, h5->file, kvr__h5_root(h5->file),
-                                h5->name, "", err);
+        status = kvr__h5_member(&object, h5->file, root, where, "", err);
     else
-        status = find_set(&object, &name, dump, 0, 0, err);
-    if (status == KVR_OK && object != NULL && object != kvr__h5_root(h5->file))
-        status = read_attrs(dump, object, name != NULL ? name : h5->name, err);
-    free(name);
+        status = find_set(&object, dump, 0, 0, err);
+    if (status == KVR_OK && object != NULL && object != root)
+        status = read_attrs(dump, object, where, err);
     return status;
 }
 

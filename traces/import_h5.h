@@ -5,6 +5,7 @@
 
 #include "h5_data.h"
 #include "import.h"
+#include "import_names.h"
 
 /* One array, one array for each layer, or one for each layer and step. */
 enum h5_form { FORM_ARRAY, FORM_LAYERS, FORM_STEPS };
@@ -12,11 +13,8 @@ enum h5_form { FORM_ARRAY, FORM_LAYERS, FORM_STEPS };
 struct h5_dump {
     struct h5_index *file;
     enum h5_form form;
-    char *name;       /* FORM_ARRAY: dataset; FORM_LAYERS: pattern;
-                         FORM_STEPS: the group that holds the steps */
-    uint32_t *layers; /* FORM_LAYERS, FORM_STEPS: their numbers */
-    uint32_t *steps;  /* FORM_STEPS: ascending */
-    size_t n_layer, n_step;
+    char *name;       /* FORM_ARRAY: its dataset */
+    struct grid grid; /* FORM_LAYERS, FORM_STEPS: theirs */
     struct view view;
     uint32_t first_rows;    /* FORM_STEPS: rows of the first step */
     struct h5_reader *open; /* the dataset read last */
@@ -24,11 +22,6 @@ struct h5_dump {
     uint8_t *block; /* of it, as stored */
     size_t n_block;
 };
-
-/* pattern with its one %d or %0Nd replaced; malloc'ed. NULL: no memory. */
-char *kvr__layer_name(const char *pattern, uint32_t layer);
-/* True where the pattern holds exactly one %d or %0Nd and no other %. */
-bool kvr__is_layer_pattern(const char *pattern);
 
 /* A dataset by its path from the root, each part behind a hard link. *out
  * NULL: absent. */

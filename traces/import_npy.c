@@ -3,13 +3,13 @@
  * Format: numpy.lib.format, versions 1 to 3.
  * SPDX-License-Identifier: GPL-3.0-or-later */
 #include "import.h"
+#include "import_npy.h"
 
 #include "journal.h"
 #include "kvr_file.h"
 #include "kvr_half.h"
 #include "kvr_memory.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -18,17 +18,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { MAX_HEADER = 1 << 16, MAX_RANK = 5 };
+enum { MAX_HEADER = 1 << 16 };
+
+static const uint8_t magic[6] = {0x93, 'N', 'U', 'M', 'P', 'Y'};
 
 struct npy {
     int fd;
     uint64_t size;  /* of the file */
     uint64_t start; /* of the data */
-    int rank;
-    uint64_t dims[MAX_RANK];
-    uint64_t stride[MAX_RANK]; /* bytes */
-    bool fortran, swapped;
-    unsigned item;
+    struct npy_header is;
+    uint64_t stride[NPY_MAX_RANK]; /* bytes */
     struct view view;
     uint8_t *row;   /* one row as stored */
     uint8_t *whole; /* the file, where a row is not in one piece */
@@ -48,88 +47,6 @@ static void close_npy(struct dump *dump)
     dump->own = NULL;
 }
 
-/* The value of 'key' in the header's dictionary; NULL: not there. */
-static const char *value_of(const char *header, const char *key)
-{
-    char quoted[32];
-
-    snprintf(quoted, sizeof quoted, "'%s':", key);
-    const char *at = strstr(header, quoted);
-    if (at == NULL)
-        return NULL;
-    at += strlen(quoted);
-    while (*at == ' ')
-        at++;
-    return at;
-}
-
-static enum kvr_status parse_type(struct npy *npy, const char *path,
-                                  const char *at, struct kvr_error *err)
-{
-    char type[16] = "";
-    size_t n = 0;
-
-    if (at != NULL && *at == '\'')
-        for (at++; at[n] != '\0' && at[n] != '\'' && n < sizeof type - 1; n++)
-            type[n] = at[n];
-    npy->item = 0;
-    if (n == 3 && type[1] == 'f' && strchr("<>=", type[0]) != NULL &&
-        strchr("248", type[2]) != NULL)
-        npy->item = (unsigned)(type[2] - '0');
-    npy->swapped = type[0] == '>';
-    if (npy->item != 0)
-        return KVR_OK;
-    return kvr_fail(
-        err, KVR_ERR_UNSUPPORTED, "%s: dtype '%s': expected f2, f4 or f8%s",
-        path, type[0] != '\0' ? type : "(not a simple type)",
-        strcmp(type, "<V2") == 0 ? " (bfloat16? save it as float32)" : "");
-}
-
-static enum kvr_status parse_shape(struct npy *npy, const char *path,
-                                   const char *at, struct kvr_error *err)
-{
-    npy->rank = 0;
-    if (at == NULL || *at != '(')
-        return kvr_fail(err, KVR_ERR_INPUT, "%s: the header has no shape",
-                        path);
-    at++;
-    while (*at != ')') {
-        uint64_t value = 0;
-        const char *first = at;
-        for (; isdigit((unsigned char)*at); at++)
-            if (!kvr_mul_u64(&value, value, 10) ||
-                !kvr_add_u64(&value, value, (uint64_t)(*at - '0')))
-                return kvr_fail(err, KVR_ERR_INPUT, "%s: the shape overflows",
-                                path);
-        if (at == first || npy->rank == MAX_RANK)
-            return kvr_fail(err, KVR_ERR_INPUT,
-                            "%s: the shape is not 2 to %d numbers", path,
-                            MAX_RANK);
-        npy->dims[npy->rank++] = value;
-        while (*at == ',' || *at == ' ')
-            at++;
-    }
-    return KVR_OK;
-}
-
-static enum kvr_status parse_header(struct npy *npy, const char *path,
-                                    const char *header, struct kvr_error *err)
-{
-    const char *order = value_of(header, "fortran_order");
-
-    enum kvr_status status =
-        parse_type(npy, path, value_of(header, "descr"), err);
-    if (status == KVR_OK)
-        status = parse_shape(npy, path, value_of(header, "shape"), err);
-    if (status != KVR_OK)
-        return status;
-    npy->fortran = order != NULL && strncmp(order, "True", 4) == 0;
-    if (!npy->fortran && (order == NULL || strncmp(order, "False", 5) != 0))
-        return kvr_fail(err, KVR_ERR_INPUT,
-                        "%s: the header has no fortran_order", path);
-    return KVR_OK;
-}
-
 static enum kvr_status read_header(struct npy *npy, const char *path,
                                    struct kvr_error *err)
 {
@@ -141,7 +58,7 @@ static enum kvr_status read_header(struct npy *npy, const char *path,
     if (!kvr__pread_all(npy->fd, lead, n, 0))
         return kvr_fail(err, KVR_ERR_IO, "%s: cannot be read: %s", path,
                         strerror(errno));
-    if (n < 10 || memcmp(lead, "\x93NUMPY", 6) != 0)
+    if (n < 10 || memcmp(lead, magic, sizeof magic) != 0)
         return kvr_fail(err, KVR_ERR_INPUT, "%s: not a .npy file", path);
     if (lead[6] < 1 || lead[6] > 3)
         return kvr_fail(err, KVR_ERR_UNSUPPORTED,
@@ -164,22 +81,46 @@ static enum kvr_status read_header(struct npy *npy, const char *path,
     enum kvr_status status = KVR_OK;
     if (!kvr__pread_all(npy->fd, header, size, begin))
         status = kvr_fail(err, KVR_ERR_IO, "%s: cannot be read", path);
+    else if (strlen(header) != size)
+        status = kvr_fail(err, KVR_ERR_INPUT,
+                          "%s: header: a zero byte at %zu of %llu", path,
+                          strlen(header), (unsigned long long)size);
     else
-        status = parse_header(npy, path, header, err);
+        status = kvr__npy_header(&npy->is, header, path, err);
     free(header);
     npy->start = begin + size;
     return status;
 }
 
+/* np.save into an open file appends: what stands behind is not left out. */
+static enum kvr_status refuse_tail(const struct npy *npy, const char *path,
+                                   uint64_t end, struct kvr_error *err)
+{
+    uint8_t next[sizeof magic];
+    const uint64_t behind = npy->size - end;
+    const bool again = behind >= sizeof next &&
+                       kvr__pread_all(npy->fd, next, sizeof next, end) &&
+                       memcmp(next, magic, sizeof next) == 0;
+
+    return kvr_fail(err, KVR_ERR_INPUT,
+                    "%s: the array ends at byte %llu, the file at %llu: %llu "
+                    "bytes behind it%s",
+                    path, (unsigned long long)end,
+                    (unsigned long long)npy->size, (unsigned long long)behind,
+                    again ? ", where another array begins (one file holds one "
+                            "array: stack them, or save each alone)"
+                          : "");
+}
+
 static enum kvr_status check_size(struct npy *npy, const char *path,
                                   struct kvr_error *err)
 {
-    uint64_t bytes = npy->item;
+    uint64_t bytes = npy->is.item;
 
-    for (int i = 0; i < npy->rank; i++) {
-        const int axis = npy->fortran ? i : npy->rank - 1 - i;
+    for (int i = 0; i < npy->is.rank; i++) {
+        const int axis = npy->is.fortran ? i : npy->is.rank - 1 - i;
         npy->stride[axis] = bytes;
-        if (!kvr_mul_u64(&bytes, bytes, npy->dims[axis]))
+        if (!kvr_mul_u64(&bytes, bytes, npy->is.dims[axis]))
             return kvr_fail(err, KVR_ERR_INPUT, "%s: its size overflows", path);
     }
     if (bytes > npy->size - npy->start)
@@ -188,6 +129,8 @@ static enum kvr_status check_size(struct npy *npy, const char *path,
                         "the file has %llu",
                         path, (unsigned long long)bytes,
                         (unsigned long long)(npy->size - npy->start));
+    if (bytes < npy->size - npy->start)
+        return refuse_tail(npy, path, npy->start + bytes, err);
     return KVR_OK;
 }
 
@@ -198,13 +141,13 @@ static double value_at(const struct npy *npy, const uint8_t *at)
     float single;
     uint16_t half;
 
-    for (unsigned i = 0; i < npy->item; i++)
-        bytes[i] = at[npy->swapped ? npy->item - 1 - i : i];
-    if (npy->item == 2) {
+    for (unsigned i = 0; i < npy->is.item; i++)
+        bytes[i] = at[npy->is.swapped ? npy->is.item - 1 - i : i];
+    if (npy->is.item == 2) {
         memcpy(&half, bytes, sizeof half);
         return (double)kvr_f16_to_f32(half);
     }
-    if (npy->item == 4) {
+    if (npy->is.item == 4) {
         memcpy(&single, bytes, sizeof single);
         return (double)single;
     }
@@ -235,7 +178,7 @@ static enum kvr_status read_npy(struct dump *dump, uint32_t layer,
         if (npy->whole != NULL)
             from = npy->whole + at;
         else if (!kvr__pread_all(npy->fd, npy->row,
-                                 (size_t)dump->n_row * npy->item, at))
+                                 (size_t)dump->n_row * npy->is.item, at))
             return kvr_fail(
                 err, KVR_ERR_IO, "%s: cannot be read: %s", dump->path,
                 errno != 0 ? strerror(errno) : "the file ends before");
@@ -252,8 +195,8 @@ static enum kvr_status prepare_rows(struct dump *dump, struct npy *npy,
 {
     size_t size;
 
-    if (npy->stride[npy->view.at[AXIS_K]] == npy->item) {
-        npy->row = kvr_calloc(dump->n_row, npy->item);
+    if (npy->stride[npy->view.at[AXIS_K]] == npy->is.item) {
+        npy->row = kvr_calloc(dump->n_row, npy->is.item);
         return npy->row != NULL ? KVR_OK
                                 : kvr_no_memory(err, "a row", dump->n_row);
     }
@@ -279,7 +222,7 @@ static enum kvr_status open_npy(struct dump *dump, struct npy *npy,
     if (status == KVR_OK)
         status = check_size(npy, dump->path, err);
     if (status == KVR_OK)
-        status = kvr__view(&npy->view, npy->rank, npy->dims, options,
+        status = kvr__view(&npy->view, npy->is.rank, npy->is.dims, options,
                            dump->path, err);
     if (status != KVR_OK)
         return status;
@@ -294,7 +237,7 @@ static enum kvr_status open_npy(struct dump *dump, struct npy *npy,
     dump->n_layer = (uint32_t)extent[AXIS_L];
     dump->n_head = (uint32_t)extent[AXIS_H];
     dump->n_row = (uint32_t)extent[AXIS_Q];
-    dump->item = npy->item;
+    dump->item = npy->is.item;
     return prepare_rows(dump, npy, err);
 }
 

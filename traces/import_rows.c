@@ -12,8 +12,13 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { GUESS_ROWS = 512 }; /* rows of a head that a guess looks at */
+
+/* --renormalise is for rounding, not for what was cut or added: row sums this
+ * near to 1. */
+static const double most_renormalised = 0x1p-3;
 
 /* Single precision: softmax and its sum are right to a few units in the last
  * place, growing with the row. Half precision: each weight is rounded by up to
@@ -26,18 +31,57 @@ double kvr__row_tolerance(unsigned item, uint32_t n)
     return 1e-5 + n * 0x1p-24;
 }
 
+/* Rounded once to 8 bits, a weight is off by up to 2^-8 of itself; to 11 bits
+ * as above. */
+double kvr__rounded_tolerance(unsigned item, uint32_t n, unsigned rounded)
+{
+    const double stored = kvr__row_tolerance(item, n);
+
+    if (rounded == ROUNDED_BRAIN)
+        return stored + 0x1p-8;
+    return rounded != 0 && item > 2 ? stored + kvr__row_tolerance(2, n)
+                                    : stored;
+}
+
 /* What a head looks like. */
 struct look {
     uint32_t n;             /* rows seen */
     uint32_t leading_bad;   /* leading rows of NaN, zeros or uniform */
     uint32_t over, under;   /* rows that sum to more or less than 1 */
     uint32_t ahead, behind; /* rows with weight after, or before, their key */
-    bool half;              /* all weights are half-precision numbers */
 };
 
 static bool is_half(double weight)
 {
     return (double)kvr_f16_to_f32(kvr_f32_to_f16((float)weight)) == weight;
+}
+
+/* The upper half of a float. */
+static bool is_brain(double weight)
+{
+    const float single = (float)weight;
+    uint32_t bits;
+
+    memcpy(&bits, &single, sizeof bits);
+    return (bits & 0xffff) == 0 && (double)single == weight;
+}
+
+/* ROUNDED_*: what explains that a row's sum is off by so much; 0: nothing. */
+static unsigned rounding_of(const double *weight, uint32_t n, unsigned item,
+                            double off)
+{
+    bool half = item > 2, brain = true;
+
+    for (uint32_t key = 0; key < n && (half || brain); key++) {
+        half = half && is_half(weight[key]);
+        brain = brain && is_brain(weight[key]);
+    }
+    half = half && off <= kvr__rounded_tolerance(item, n, ROUNDED_HALF);
+    brain = brain && off <= kvr__rounded_tolerance(item, n, ROUNDED_BRAIN);
+    return half && brain ? ROUNDED_EITHER
+           : brain       ? ROUNDED_BRAIN
+           : half        ? ROUNDED_HALF
+                         : 0;
 }
 
 static void look_at_row(struct look *look, uint32_t row, const double *weight,
@@ -52,7 +96,6 @@ static void look_at_row(struct look *look, uint32_t row, const double *weight,
         equal = equal && w == weight[0];
         ahead = ahead || (key > row && w != 0);
         behind = behind || (key < row && w != 0);
-        look->half = look->half && is_half(w);
         sum += w;
     }
     if (look->leading_bad == row && (nan || (equal && n > 1)))
@@ -71,7 +114,7 @@ static void look_at_head(struct look *look, const struct row_check *check)
     double *row = kvr_calloc(n, sizeof *row);
     const double tolerance = kvr__row_tolerance(dump->item, n);
 
-    *look = (struct look){.half = true};
+    *look = (struct look){0};
     for (uint32_t r = 0; row != NULL && r < n && r < GUESS_ROWS; r++) {
         struct kvr_error ignored = {0};
         if (dump->read(dump, check->layer, check->head, r, 1, row, &ignored) !=
@@ -87,8 +130,9 @@ static enum kvr_status refuse(struct kvr_error *err,
                               const char *what, const char *guess)
 {
     return kvr_fail(err, KVR_ERR_INPUT, "%s: layer %u head %u row %u%s: %s",
-                    check->dump->path, check->layer, check->head, row, what,
-                    guess);
+                    check->dump->path,
+                    kvr__dump_layer(check->dump, check->layer), check->head,
+                    row, what, guess);
 }
 
 static enum kvr_status refuse_key(struct kvr_error *err,
@@ -116,6 +160,11 @@ static enum kvr_status refuse_key(struct kvr_error *err,
     else if (key < pad)
         snprintf(guess, sizeof guess,
                  "padding of %u keys was stated, but they have weight", pad);
+    else if (check->span != 0 && key + check->span <= row)
+        snprintf(guess, sizeof guess,
+                 "a window of %u keys was stated: is it another, or has this "
+                 "layer none (--window, --config)?",
+                 check->span);
     else if (look.behind == 0 && look.n > 1)
         snprintf(guess, sizeof guess,
                  "rows look only ahead: are the axes q and k swapped "
@@ -142,12 +191,10 @@ static enum kvr_status refuse_sum(struct kvr_error *err,
                  "the first %u rows look like left padding: state it with "
                  "--pad %u",
                  look.leading_bad, look.leading_bad);
-    else if (fabs(sum - 1) < 0x1p-7 && check->dump->item > 2)
+    else if (fabs(sum - 1) < 0x1p-6)
         snprintf(guess, sizeof guess,
-                 look.half ? "half-precision weights in a wider type? Save "
-                             "them as float16"
-                           : "weights computed in half precision (bfloat16)? "
-                             "Compute the softmax in float32");
+                 "weights rounded to fewer bits and then changed? "
+                 "--renormalise divides each row by its sum");
     else if (look.over > 0)
         snprintf(guess, sizeof guess,
                  "dropout in training mode? %u rows of this head sum to more "
@@ -161,13 +208,36 @@ static enum kvr_status refuse_sum(struct kvr_error *err,
     return refuse(err, check, row, text, guess);
 }
 
+/* Within what storage explains; or what fewer bits explain, where all weights
+ * of the row are such numbers. */
+static enum kvr_status check_sum(const struct row_check *check, uint32_t row,
+                                 const double *weight, double sum,
+                                 struct kvr_error *err)
+{
+    const struct kvr_import_options *options = check->options;
+    const uint32_t n = check->dump->n_row;
+    const double off = options->sink && sum < 1 ? 0 : fabs(sum - 1);
+    double tolerance = kvr__row_tolerance(check->dump->item, n);
+
+    if (options->renormalise)
+        tolerance = most_renormalised;
+    if (off <= tolerance)
+        return KVR_OK;
+    const unsigned rounded =
+        options->renormalise ? 0
+                             : rounding_of(weight, n, check->dump->item, off);
+    if (rounded == 0)
+        return refuse_sum(err, check, row, sum, tolerance);
+    *check->rounded |= rounded;
+    return KVR_OK;
+}
+
 enum kvr_status kvr__check_row(const struct row_check *check, uint32_t row,
                                const double *weight, double *sum,
                                struct kvr_error *err)
 {
     const struct kvr_import_options *options = check->options;
     const uint32_t n = check->dump->n_row;
-    const double tolerance = kvr__row_tolerance(check->dump->item, n);
 
     *sum = 0;
     for (uint32_t key = 0; key < n; key++) {
@@ -183,11 +253,12 @@ enum kvr_status kvr__check_row(const struct row_check *check, uint32_t row,
         if (key > row && w != 0 && !options->not_causal)
             return refuse_key(err, check, row, key, w,
                               "weight on a future key");
+        if (check->span != 0 && key + check->span <= row && w != 0)
+            return refuse_key(err, check, row, key, w,
+                              "weight outside of the window");
         if (key < options->pad && w != 0)
             return refuse_key(err, check, row, key, w,
                               "weight on a padding key");
     }
-    if (*sum > 1 + tolerance || (*sum < 1 - tolerance && !options->sink))
-        return refuse_sum(err, check, row, *sum, tolerance);
-    return KVR_OK;
+    return check_sum(check, row, weight, *sum, err);
 }

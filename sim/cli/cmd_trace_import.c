@@ -2,14 +2,15 @@
  * SPDX-License-Identifier: GPL-3.0-or-later */
 #include "trace_commands.h"
 
+#include "import_config.h"
 #include "kvr_import.h"
 #include "kvr_log.h"
 
 struct options {
     struct cli_common common; /* first: see cli.h */
-    const char *dataset, *axes;
-    uint32_t batch_item, pad, prompt_len, n_kv_head;
-    bool batch_given, dtype_given, not_causal, sink;
+    const char *dataset, *axes, *config;
+    uint32_t batch_item, pad, prompt_len, n_kv_head, window;
+    bool batch_given, dtype_given, not_causal, sink, renormalise;
     int dtype;
 };
 
@@ -20,8 +21,9 @@ static const struct kvr_option own_options[] = {
      .type = KVR_OPTION_TEXT,
      .offset = FIELD(dataset),
      .argument = "PATH",
-     .help = "dataset of an HDF5 file; %d or %02d stands for the layer "
-             "(default: the only one that fits, or step_N/layer_N groups)"},
+     .help = "dataset of an HDF5 file; %d or %02d stands for the layer, and "
+             "behind step_ for the step (default: the only one that fits, or "
+             "step_N/layer_N groups)"},
     {.name = "axes",
      .type = KVR_OPTION_TEXT,
      .offset = FIELD(axes),
@@ -69,14 +71,53 @@ static const struct kvr_option own_options[] = {
      .type = KVR_OPTION_FLAG,
      .offset = FIELD(sink),
      .help = "what a row lacks to 1 went to a sink outside of the tokens"},
+    {.name = "renormalise",
+     .type = KVR_OPTION_FLAG,
+     .offset = FIELD(renormalise),
+     .help = "divide each row by its sum, which is within 1/8 of 1; said in "
+             "the trace"},
+    {.name = "window",
+     .type = KVR_OPTION_U32,
+     .offset = FIELD(window),
+     .argument = "N",
+     .min = 1,
+     .max = UINT32_MAX,
+     .help = "every layer has a sliding window of N keys"},
+    {.name = "config",
+     .type = KVR_OPTION_TEXT,
+     .offset = FIELD(config),
+     .argument = "FILE",
+     .help = "the model's config.json: which layers have a sliding window, and "
+             "how many KV heads there are"},
     {.name = NULL},
 };
+
+static enum kvr_status read_config(struct import_config *config,
+                                   const struct options *options,
+                                   struct kvr_error *err)
+{
+    if (options->config == NULL)
+        return KVR_OK;
+    if (options->window != 0)
+        return kvr_fail(err, KVR_ERR_USAGE,
+                        "--window and --config both state windows");
+    const enum kvr_status status =
+        cli_import_config(config, options->config, err);
+    if (status == KVR_OK && options->n_kv_head != 0 && config->n_kv_head != 0 &&
+        options->n_kv_head != config->n_kv_head)
+        return kvr_fail(err, KVR_ERR_USAGE,
+                        "--n-kv-head %u, but %s says num_key_value_heads %u",
+                        options->n_kv_head, options->config, config->n_kv_head);
+    return status;
+}
 
 static enum kvr_status import(const struct options *options, const char *from,
                               struct kvr_error *err)
 {
     struct trace_provenance provenance;
+    struct import_config config = {0};
 
+    enum kvr_status status = read_config(&config, options, err);
     trace_provenance_init(&provenance, &options->common);
     const struct kvr_import_options import_options = {
         .dataset = options->dataset,
@@ -84,17 +125,25 @@ static enum kvr_status import(const struct options *options, const char *from,
         .batch_item = options->batch_given ? (int64_t)options->batch_item : -1,
         .pad = options->pad,
         .prompt_len = options->prompt_len,
-        .n_kv_head = options->n_kv_head,
+        .n_kv_head =
+            options->n_kv_head != 0 ? options->n_kv_head : config.n_kv_head,
+        .window = options->window,
+        .spans = config.spans,
+        .n_span = config.n_layer,
         .dtype = options->dtype_given ? options->dtype : -1,
         .not_causal = options->not_causal,
         .sink = options->sink,
+        .renormalise = options->renormalise,
+        .layers = options->common.layers,
+        .heads = options->common.heads,
         .memory = cli_memory(&options->common),
         .force = options->common.force,
         .writer = provenance.writer,
         .created = provenance.created,
         .options = provenance.options};
-    const enum kvr_status status =
-        kvr_import(from, options->common.output, &import_options, err);
+    if (status == KVR_OK)
+        status = kvr_import(from, options->common.output, &import_options, err);
+    cli_import_config_free(&config);
     if (status == KVR_OK)
         kvr_log(KVR_LOG_NOTE, "wrote %s", options->common.output);
     return status;
@@ -124,6 +173,6 @@ const struct cli_command cmd_trace_import = {
     .operands = "IN -o OUT",
     .summary = "attention dumps (.npy, HDF5) become a trace",
     .options = own_options,
-    .obeys = CLI_MEMORY | CLI_OUTPUT,
+    .obeys = CLI_MEMORY | CLI_OUTPUT | CLI_PICKS,
     .run = run,
 };

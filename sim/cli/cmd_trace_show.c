@@ -10,7 +10,7 @@
 struct options {
     struct cli_common common; /* first: see cli.h */
     uint32_t layer, head, row, top;
-    bool layer_given, row_given;
+    bool layer_given, head_given, row_given;
 };
 
 static const struct kvr_option own_options[] = {
@@ -23,8 +23,9 @@ static const struct kvr_option own_options[] = {
     {.name = "head",
      .type = KVR_OPTION_U32,
      .offset = offsetof(struct options, head),
+     .given = offsetof(struct options, head_given),
      .argument = "H",
-     .help = "query head of the model (default 0, or the first stored)"},
+     .help = "query head of the model (default: the first stored)"},
     {.name = "row",
      .type = KVR_OPTION_U32,
      .offset = offsetof(struct options, row),
@@ -65,7 +66,7 @@ static enum kvr_status find_head(uint32_t *layer, uint32_t *head,
         if (y->layer != number)
             continue;
         for (*head = 0; *head < y->n_head; (*head)++)
-            if (y->head_index[*head] == options->head)
+            if (!options->head_given || y->head_index[*head] == options->head)
                 return KVR_OK;
         return kvr_fail(
             err, KVR_ERR_USAGE, "%s: layer %u has no head %u (%u are stored)",
@@ -107,15 +108,15 @@ static json_t *piece(const struct kvr_trace_tokens *t, uint32_t key)
 }
 
 static void add_item(json_t *results, const struct kvr_trace *trace,
-                     const struct options *options, uint32_t layer,
-                     uint32_t row, const struct pair *pair)
+                     uint32_t layer, uint32_t head, uint32_t row,
+                     const struct pair *pair)
 {
     const struct kvr_trace_tokens *t = kvr_trace_tokens(trace);
+    const struct kvr_layer_shape *y = &kvr_trace_shape(trace)->layers[layer];
     json_t *item = json_object();
 
-    cli_set(item, "layer",
-            json_integer(kvr_trace_shape(trace)->layers[layer].layer));
-    cli_set(item, "head", json_integer(options->head));
+    cli_set(item, "layer", json_integer(y->layer));
+    cli_set(item, "head", json_integer(y->head_index[head]));
     cli_set(item, "row", json_integer(row));
     cli_set(item, "key", json_integer(pair->key));
     cli_set(item, "weight", cli_real((double)pair->weight));
@@ -153,7 +154,7 @@ static enum kvr_status show_row(json_t *results, const struct kvr_trace *trace,
             n = options->top < n ? options->top : n;
         }
         for (uint32_t i = 0; i < n; i++)
-            add_item(results, trace, options, layer, row, &pairs[i]);
+            add_item(results, trace, layer, head, row, &pairs[i]);
     }
     kvr_trace_scratch_free(scratch);
     free(weight);

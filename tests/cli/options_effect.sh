@@ -16,6 +16,7 @@ echo "5 6 7 8 9 10 11 12" >"$work/ids.txt"
 printf '%s\n' 1.5 2.25 3.5 4 6 9 11 30 0.75 >"$work/v.txt"
 seq 1 1 40 >>"$work/v.txt"
 cd "$work"
+export SOURCE_DATE_EPOCH=0 # two runs a second apart are the same
 "$program" trace synth -T 70 --heads 4 --kv-heads 2 --no-provenance -q \
     -o s.kvt.h5
 "$program" trace synth -T 70 --heads 4 --kv-heads 2 --no-provenance -q \
@@ -68,6 +69,7 @@ make_npy() {
     done | sed 's/../\\x&/g' | xargs -0 printf '%b'
 }
 make_npy >a.npy
+printf '{"num_hidden_layers": 2, "sliding_window": 12}' >c.json
 
 # What a run prints and leaves behind, as one file.
 observe() {
@@ -224,6 +226,16 @@ trace import;--n-kv-head 1
 trace import;--dtype f16
 trace import;--not-causal
 trace import;--sink
+trace import;--renormalise
+trace import;--layers 1
+trace import;--layers 7;2
+trace import;--layers x;2
+trace import;--heads 1
+trace import;--heads 2;2
+trace import;--window 12
+trace import;--window 3;3
+trace import;--config c.json
+trace import;--config a.npy;3
 trace import;--memory 10k;3
 trace import;--output made.kvt.h5
 trace import;--seed 3;2
