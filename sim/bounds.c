@@ -161,7 +161,8 @@ static enum kvr_status make_costs(struct kvr_optimum_costs **out,
         return KVR_OK;
     kvr_optimum_costs_free(*out);
     *out = NULL;
-    kvr_error_prefix(err, "layer %u cache %u", w->shape->layer, cache);
+    if (status != KVR_ERR_INPUT) /* a row names its place itself */
+        kvr_error_prefix(err, "layer %u cache %u", w->shape->layer, cache);
     return status;
 }
 

@@ -50,26 +50,6 @@ void kvr__note_row(struct finding *f, uint32_t row, const struct kvr_error *why)
     }
 }
 
-/* How far the stored weights' sum may be from the sum before storage: half a
- * step of each rounded weight (relative for normal numbers, a fixed step for
- * subnormal ones), and single-precision adding up. */
-static double sum_tolerance(const struct kvr_trace_shape *shape, uint32_t n,
-                            double mass)
-{
-    double relative = (n + 1) * 0x1p-24, absolute = n * 0x1p-60;
-
-    if (shape->dtype == KVR_F16) {
-        const int bits = shape->round_bits != 0 ? (int)shape->round_bits : 10;
-        relative += ldexp(1, -bits - 1);
-        absolute += n * ldexp(0x1p-25, 10 - bits);
-        if (bits < 10) { /* rounded twice: to f16, then to its bits */
-            relative += 0x1p-11;
-            absolute += n * 0x1p-25;
-        }
-    }
-    return mass * relative + absolute;
-}
-
 static enum kvr_status check_sum(const struct kvr_trace *trace,
                                  const struct finding *f, uint32_t row,
                                  uint32_t n, double sum, struct kvr_error *err)
@@ -83,7 +63,7 @@ static enum kvr_status check_sum(const struct kvr_trace *trace,
     if (status != KVR_OK || mass == NULL)
         return status;
     const double stated = mass[(size_t)f->head * shape->n_token + row];
-    if (fabs(sum - stated) <= sum_tolerance(shape, n, stated))
+    if (fabs(sum - stated) <= kvr__sum_tolerance(shape, n, stated))
         return KVR_OK;
     return kvr_fail(err, KVR_ERR_NO,
                     "layer %u head %u row %u: the weights sum to %.9g, "

@@ -83,7 +83,7 @@ static enum kvr_status load(struct kvr_trace *trace,
     if (status == KVR_OK)
         status = kvr__load_tokens(trace, file, err);
     settle(trace);
-    return status;
+    return status == KVR_OK ? kvr__judge_arrays(trace, err) : status;
 }
 
 enum kvr_status kvr_trace_open(struct kvr_trace **out, const char *path,
@@ -301,6 +301,8 @@ static enum kvr_status read_block(const struct kvr_trace *trace,
         status = widen_row(trace, &want, want.first + r,
                            want.out + r * want.stride * (half ? 2 : 4),
                            out + r * stride, stride, err);
+    if (status == KVR_OK)
+        status = kvr__judge_sums(trace, &want, out, stride, err);
     return status;
 }
 

@@ -117,6 +117,22 @@ enum kvr_status kvr__read_wide(const struct kvr_trace *trace,
                                size_t stride, struct kvr_trace_scratch *scratch,
                                struct kvr_error *err);
 
+/* ---- what a trace says, judged (reader_judge.c) ---- */
+
+/* Every number beside the rows. KVR_ERR_INPUT by layer, head and row. */
+enum kvr_status kvr__judge_arrays(const struct kvr_trace *trace,
+                                  struct kvr_error *err);
+/* The sums of stored rows, widened, against row_mass, where there is one. */
+enum kvr_status kvr__judge_sums(const struct kvr_trace *trace,
+                                const struct stored_rows *rows,
+                                const float *value, size_t stride,
+                                struct kvr_error *err);
+/* How far the stored weights' sum may be from the sum before storage: half a
+ * step of each rounded weight (relative for normal numbers, a fixed step for
+ * subnormal ones), and single-precision adding up. */
+double kvr__sum_tolerance(const struct kvr_trace_shape *shape, uint32_t n,
+                          double mass);
+
 /* ---- rows from query and key ---- */
 
 /* OpenBLAS starts no threads of its own from here on: ours call it. */
