@@ -39,6 +39,9 @@ static void put(const char *path, const char *name, hsize_t rows, hsize_t n,
     ck_assert(file >= 0);
     if (H5Lexists(file, name, H5P_DEFAULT) > 0) {
         set = H5Dopen2(file, name, H5P_DEFAULT);
+        const hid_t space = H5Dget_space(set);
+        ck_assert_int_eq(H5Sget_simple_extent_npoints(space), rows * n);
+        H5Sclose(space);
         ck_assert(H5Dread(set, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT,
                           all) >= 0);
     } else {
@@ -94,22 +97,22 @@ START_TEST(numbers_beside_the_rows_are_judged)
         float value;
         const char *says;
     } bad[] = {
-        {"/layers/01/sink_mass", HEADS, T, 3, "sink_mass is 3, expected"},
-        {"/layers/01/sink_mass", HEADS, T, -0.5f, "sink_mass is -0.5"},
-        {"/layers/01/sink_mass", HEADS, T, NAN, "sink_mass is nan"},
-        {"/layers/01/sink_mass", HEADS, T, INFINITY, "sink_mass is inf"},
-        {"/layers/01/row_mass", HEADS, T, NAN, "row_mass is nan"},
-        {"/layers/01/row_mass", HEADS, T, -1, "row_mass is -1"},
-        {"/layers/01/row_mass", HEADS, T, 5, "row_mass is 5"},
-        {"/layers/01/lse", HEADS, T, NAN, "lse is nan"},
-        {"/layers/01/lse", HEADS, T, INFINITY, "lse is inf"},
-        {"/layers/01/key_norm", 2, T, -1, "key_norm is -1"},
-        {"/layers/01/value_norm1", 2, T, NAN, "value_norm1 is nan"},
-        {"/layers/01/value_norm2", 2, T, INFINITY, "value_norm2 is inf"},
-        {"/layers/01/value_norm2", 2, T, -2, "value_norm2 is -2"},
-        {"/layers/01/value_out_norm1", HEADS, T, NAN, "value_out_norm1 is nan"},
-        {"/layers/01/mlp_mass", 1, 5, NAN, "mlp_mass nan"},
-        {"/layers/01/mlp_mass", 1, 5, -1, "mlp_mass -1"},
+        {"/layers/02/sink_mass", HEADS, T, 3, "sink_mass is 3, expected"},
+        {"/layers/02/sink_mass", HEADS, T, -0.5f, "sink_mass is -0.5"},
+        {"/layers/02/sink_mass", HEADS, T, NAN, "sink_mass is nan"},
+        {"/layers/02/sink_mass", HEADS, T, INFINITY, "sink_mass is inf"},
+        {"/layers/02/row_mass", HEADS, T, NAN, "row_mass is nan"},
+        {"/layers/02/row_mass", HEADS, T, -1, "row_mass is -1"},
+        {"/layers/02/row_mass", HEADS, T, 5, "row_mass is 5"},
+        {"/layers/02/lse", HEADS, T, NAN, "lse is nan"},
+        {"/layers/02/lse", HEADS, T, INFINITY, "lse is inf"},
+        {"/layers/02/key_norm", 2, T, -1, "key_norm is -1"},
+        {"/layers/02/value_norm1", 2, T, NAN, "value_norm1 is nan"},
+        {"/layers/02/value_norm2", 2, T, INFINITY, "value_norm2 is inf"},
+        {"/layers/02/value_norm2", 2, T, -2, "value_norm2 is -2"},
+        {"/layers/02/value_out_norm1", HEADS, T, NAN, "value_out_norm1 is nan"},
+        {"/layers/02/mlp_mass", 1, 5, NAN, "mlp_mass nan"},
+        {"/layers/02/mlp_mass", 1, 5, -1, "mlp_mass -1"},
     };
 
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
@@ -124,8 +127,8 @@ START_TEST(numbers_beside_the_rows_are_judged)
         must_fail(kvr_trace_open(&trace, path, &err), KVR_ERR_INPUT,
                   bad[i].says);
         ck_assert_msg(strstr(err.message, bad[i].n == T
-                                              ? "layer 1 head 1 row 3"
-                                              : "layer 1 neuron 2") != NULL,
+                                              ? "layer 2 head 1 row 3"
+                                              : "layer 2 neuron 2") != NULL,
                       "%s", err.message);
         if (i % 4 == 0)
             all_refuse(path, bad[i].says);
