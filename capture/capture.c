@@ -2,6 +2,7 @@
  * SPDX-License-Identifier: GPL-3.0-or-later */
 #include "capture_private.h"
 
+#include "kvr_blas.h"
 #include "kvr_file.h"
 #include "kvr_log.h"
 #include "kvr_memory.h"
@@ -13,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* PROGRAM_BYTES: the program itself, with OpenBLAS's own buffers. */
+/* PROGRAM_BYTES: the program itself, with its libraries. */
 enum { DEFAULT_CHUNK = 256, PROGRAM_BYTES = 32 << 20 };
 
 static enum kvr_status mark(bool **marks, uint32_t limit, const char *list,
@@ -268,9 +269,13 @@ static void fill_plan(struct kvr_capture *c)
     plan->disk_free = c->options.output != NULL
                           ? kvr_free_space(c->options.output)
                           : UINT64_MAX;
-    plan->memory_bytes =
-        PROGRAM_BYTES + c->model.weight_bytes + kvr_weights_bytes(&c->model) +
-        kvr_decoder_bytes(&c->model, &decoder) + writer_bytes(c);
+    const uint64_t products = strcmp(c->backend->name, "cpu") == 0
+                                  ? kvr_blas_bytes(decoder.threads)
+                                  : 0;
+    plan->memory_bytes = PROGRAM_BYTES + products + c->model.weight_bytes +
+                         kvr_weights_bytes(&c->model) +
+                         kvr_decoder_bytes(&c->model, &decoder) +
+                         writer_bytes(c);
 }
 
 static enum kvr_status check_options(const struct kvr_capture_options *o,

@@ -7,10 +7,10 @@
  * SPDX-License-Identifier: GPL-3.0-or-later */
 #include "cpu_private.h"
 
+#include "kvr_blas.h"
 #include "kvr_parallel.h"
 #include "kvr_softmax.h"
 
-#include <cblas.h>
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -108,35 +108,69 @@ enum { FEW_ROWS = 8 };
 static void multiply_keys(const struct products *p)
 {
     const struct kvr_attention *a = p->b->call;
-    const blasint dim = (blasint)a->key_dim, keys = (blasint)p->keys;
 
     if (p->b->n >= FEW_ROWS) {
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (blasint)p->b->n,
-                    keys, dim, a->scale, p->query, (blasint)p->query_step,
-                    p->key, dim, 0.0f, p->weights, (blasint)p->b->stride);
+        const struct kvr_product product = {
+            .m = p->b->n,
+            .n = p->keys,
+            .k = a->key_dim,
+            .alpha = a->scale,
+            .a = p->query,
+            .a_step = p->query_step,
+            .b = p->key,
+            .b_step = a->key_dim,
+            .b_turned = true,
+            .c = p->weights,
+            .c_step = p->b->stride,
+        };
+        kvr_blas_matrix(&product);
         return;
     }
-    for (uint32_t r = 0; r < p->b->n; r++)
-        cblas_sgemv(CblasRowMajor, CblasNoTrans, keys, dim, a->scale, p->key,
-                    dim, p->query + r * p->query_step, 1, 0.0f,
-                    p->weights + (size_t)r * p->b->stride, 1);
+    for (uint32_t r = 0; r < p->b->n; r++) {
+        const struct kvr_vector_product product = {
+            .rows = p->keys,
+            .cols = a->key_dim,
+            .alpha = a->scale,
+            .a = p->key,
+            .x = p->query + r * p->query_step,
+            .y = p->weights + (size_t)r * p->b->stride,
+        };
+        kvr_blas_vector(&product);
+    }
 }
 
 static void multiply_values(const struct products *p)
 {
     const struct kvr_attention *a = p->b->call;
-    const blasint dim = (blasint)a->value_dim, keys = (blasint)p->keys;
 
     if (p->b->n >= FEW_ROWS) {
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (blasint)p->b->n,
-                    dim, keys, 1.0f, p->weights, (blasint)p->b->stride,
-                    p->value, dim, 0.0f, p->out, (blasint)p->out_step);
+        const struct kvr_product product = {
+            .m = p->b->n,
+            .n = a->value_dim,
+            .k = p->keys,
+            .alpha = 1,
+            .a = p->weights,
+            .a_step = p->b->stride,
+            .b = p->value,
+            .b_step = a->value_dim,
+            .c = p->out,
+            .c_step = p->out_step,
+        };
+        kvr_blas_matrix(&product);
         return;
     }
-    for (uint32_t r = 0; r < p->b->n; r++)
-        cblas_sgemv(CblasRowMajor, CblasTrans, keys, dim, 1.0f, p->value, dim,
-                    p->weights + (size_t)r * p->b->stride, 1, 0.0f,
-                    p->out + r * p->out_step, 1);
+    for (uint32_t r = 0; r < p->b->n; r++) {
+        const struct kvr_vector_product product = {
+            .rows = p->keys,
+            .cols = a->value_dim,
+            .alpha = 1,
+            .a = p->value,
+            .x = p->weights + (size_t)r * p->b->stride,
+            .y = p->out + r * p->out_step,
+            .turned = true,
+        };
+        kvr_blas_vector(&product);
+    }
 }
 
 static enum kvr_status do_block(struct block *b,

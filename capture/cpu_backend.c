@@ -5,10 +5,10 @@
  * SPDX-License-Identifier: GPL-3.0-or-later */
 #include "cpu_private.h"
 
+#include "kvr_blas.h"
 #include "kvr_memory.h"
 #include "kvr_parallel.h"
 
-#include <cblas.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,6 +48,8 @@ static void cpu_close(struct kvr_device *device)
     for (uint32_t i = 0; device->scratch != NULL && i < device->n_workers; i++)
         free(device->scratch[i]);
     free(device->scratch);
+    if (device->holds_blas)
+        kvr_blas_release(device->n_workers);
     free(device);
 }
 
@@ -104,11 +106,14 @@ static enum kvr_status cpu_open(struct kvr_device **out,
         status = kvr_no_memory(err, "scratch", options->max_keys);
     else
         status = grow_scratch(device, block, err);
+    if (status == KVR_OK) {
+        status = kvr_blas_hold(device->n_workers, err);
+        device->holds_blas = status == KVR_OK;
+    }
     if (status != KVR_OK) {
         cpu_close(device);
         return status;
     }
-    openblas_set_num_threads(1);
     *out = device;
     return KVR_OK;
 }

@@ -6,11 +6,11 @@
  * SPDX-License-Identifier: GPL-3.0-or-later */
 #include "cpu_private.h"
 
+#include "kvr_blas.h"
 #include "kvr_memory.h"
 #include "kvr_parallel.h"
 #include "kvr_softmax.h"
 
-#include <cblas.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -104,10 +104,21 @@ static enum kvr_status one_panel(uint32_t item, uint32_t worker, void *ud,
         expand_panel(p->weight, from, some, p->device->scratch[worker]);
 
     (void)err;
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (blasint)p->n,
-                (blasint)some, (blasint)cols, 1.0f, p->in, (blasint)cols, panel,
-                (blasint)cols, p->accumulate ? 1.0f : 0.0f, p->out + from,
-                (blasint)rows);
+    const struct kvr_product product = {
+        .m = p->n,
+        .n = some,
+        .k = cols,
+        .alpha = 1,
+        .a = p->in,
+        .a_step = cols,
+        .b = panel,
+        .b_step = cols,
+        .b_turned = true,
+        .beta = p->accumulate ? 1 : 0,
+        .c = p->out + from,
+        .c_step = rows,
+    };
+    kvr_blas_matrix(&product);
     if (p->bias != NULL)
         for (uint32_t i = 0; i < p->n; i++)
             for (uint64_t r = from; r < from + some; r++)
@@ -165,9 +176,20 @@ static enum kvr_status score_panel(uint32_t item, uint32_t worker, void *ud,
         expand_panel(s->weight, from, some, s->device->scratch[worker]);
 
     (void)err;
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (blasint)s->n,
-                (blasint)some, (blasint)cols, 1.0f, s->in->f32, (blasint)cols,
-                panel, (blasint)cols, 0.0f, logits, KVR_CPU_PANEL);
+    const struct kvr_product product = {
+        .m = s->n,
+        .n = some,
+        .k = cols,
+        .alpha = 1,
+        .a = s->in->f32,
+        .a_step = cols,
+        .b = panel,
+        .b_step = cols,
+        .b_turned = true,
+        .c = logits,
+        .c_step = KVR_CPU_PANEL,
+    };
+    kvr_blas_matrix(&product);
     for (uint32_t i = 0; i < s->n; i++) {
         float *row = logits + (size_t)i * KVR_CPU_PANEL;
         const size_t at = (size_t)item * s->n + i;
@@ -263,11 +285,20 @@ static enum kvr_status size_panel(uint32_t item, uint32_t worker, void *ud,
 
     (void)err;
     for (uint32_t h = 0; h < s->n_head; h++) {
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (blasint)s->n,
-                    (blasint)some, (blasint)s->dim, 1.0f,
-                    s->value->f32 + (size_t)(h / group) * s->dim,
-                    (blasint)s->value->cols, panel + (size_t)h * s->dim,
-                    (blasint)cols, 0.0f, product, KVR_CPU_PANEL);
+        const struct kvr_product values = {
+            .m = s->n,
+            .n = some,
+            .k = s->dim,
+            .alpha = 1,
+            .a = s->value->f32 + (size_t)(h / group) * s->dim,
+            .a_step = s->value->cols,
+            .b = panel + (size_t)h * s->dim,
+            .b_step = cols,
+            .b_turned = true,
+            .c = product,
+            .c_step = KVR_CPU_PANEL,
+        };
+        kvr_blas_matrix(&values);
         for (uint32_t i = 0; i < s->n; i++) {
             double sum = 0;
             for (uint64_t r = 0; r < some; r++)

@@ -26,6 +26,7 @@ struct kvr_device {
     const struct kvr_cpu_kernels *kernels;
     struct kvr_tensor *tensors;
     uint32_t n_workers;
+    bool holds_blas;
     /* per worker: `scratch_floats`, grown when tensors are made */
     float **scratch;
     size_t scratch_floats;

@@ -141,7 +141,8 @@ struct kvr_slot_shape {
 enum kvr_key_kind {
     KVR_KEY_U32,        /* into the config at offset */
     KVR_KEY_COUNT,      /* likewise; 0: none */
-    KVR_KEY_REAL,       /* likewise */
+    KVR_KEY_REAL,       /* likewise; 0 or more */
+    KVR_KEY_POSITIVE,   /* likewise; above 0, which would be no number here */
     KVR_KEY_BOOL,       /* likewise */
     KVR_KEY_ACTIVATION, /* likewise, by name */
     KVR_KEY_TRUE,       /* nothing else is supported */
@@ -155,6 +156,7 @@ struct kvr_key {
     enum kvr_key_kind kind;
     size_t offset;
     bool required;
+    bool nullable; /* null says: none, or as follows from the others */
 };
 
 struct kvr_family {

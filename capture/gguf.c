@@ -158,6 +158,9 @@ static enum kvr_status read_value(struct kvr_gguf_value *value,
 
     if ((status = take_string(&value->key, c, err)) != KVR_OK)
         return status;
+    if (value->key.size == 0)
+        return kvr_fail(err, KVR_ERR_INPUT, "%s: %s is empty", c->part->path,
+                        c->what);
     snprintf(c->what, sizeof c->what, "metadata key '%s'",
              kvr_view_show(shown, value->key));
     if ((status = take_u32(&type, c, err)) != KVR_OK ||
@@ -277,6 +280,9 @@ static enum kvr_status read_entry(struct kvr_gguf_tensor *tensor,
 
     if ((status = take_string(&tensor->name, c, err)) != KVR_OK)
         return status;
+    if (tensor->name.size == 0)
+        return kvr_fail(err, KVR_ERR_INPUT, "%s: %s is empty", c->part->path,
+                        c->what);
     snprintf(c->what, sizeof c->what, "tensor '%s'",
              kvr_view_show(shown, tensor->name));
     if ((status = take_u32(&tensor->n_dims, c, err)) != KVR_OK)
@@ -320,6 +326,7 @@ static enum kvr_status read_directory(struct kvr_gguf_part *part,
                             "the alignment %" PRIu64,
                             part->path, c->what, part->offsets[i], alignment);
     }
+    part->alignment = alignment;
     part->data_at = (c->at + alignment - 1) / alignment * alignment;
     return KVR_OK;
 }
@@ -331,12 +338,27 @@ static int by_offset(const void *a, const void *b)
     return (left->offset > right->offset) - (left->offset < right->offset);
 }
 
+/* Tensors follow each other with less than the alignment between them: what
+ * is left belongs to a tensor that the directory has lost, or to no GGUF
+ * file. */
+static enum kvr_status no_owner(const struct kvr_gguf_part *part, uint64_t n,
+                                const char *before, struct kvr_error *err)
+{
+    return kvr_fail(err, KVR_ERR_INPUT,
+                    "%s: %" PRIu64 " bytes %s%s%s belong to no tensor of the "
+                    "%zu in its directory",
+                    part->path, n,
+                    before != NULL ? "before tensor '" : "at its end",
+                    before != NULL ? before : "", before != NULL ? "'" : "",
+                    part->n_tensors);
+}
+
 static enum kvr_status check_extents(struct kvr_gguf_part *part,
                                      const struct kvr_gguf_extent *extents,
                                      struct kvr_error *err)
 {
     char shown[KVR_VIEW_TEXT], other[KVR_VIEW_TEXT];
-    uint64_t end = 0, file_end;
+    uint64_t end = 0, file_end = part->data_at;
 
     for (size_t i = 0; i < part->n_tensors; i++) {
         struct kvr_gguf_tensor *tensor = extents[i].tensor;
@@ -349,6 +371,7 @@ static enum kvr_status check_extents(struct kvr_gguf_part *part,
                             part->path, shown, offset,
                             kvr_view_show(other, extents[i - 1].tensor->name),
                             end);
+        const uint64_t gap = offset - end;
         if (!kvr_add_u64(&end, offset, tensor->size) ||
             !kvr_add_u64(&file_end, part->data_at, end))
             return kvr_fail(err, KVR_ERR_INPUT,
@@ -361,8 +384,12 @@ static enum kvr_status check_extents(struct kvr_gguf_part *part,
                             ", but the file has %" PRIu64
                             " bytes (an incomplete download?)",
                             part->path, shown, offset, file_end, part->size);
+        if (gap >= part->alignment)
+            return no_owner(part, gap, shown, err);
         tensor->data = part->bytes + part->data_at + offset;
     }
+    if (part->n_tensors > 0 && part->size - file_end >= part->alignment)
+        return no_owner(part, part->size - file_end, NULL, err);
     return KVR_OK;
 }
 

@@ -10,7 +10,7 @@ struct kvr_gguf_part {
     char *path;
     struct kvr_mapped mapped;
     const uint8_t *bytes; /* of the mapped file */
-    uint64_t size, data_at;
+    uint64_t size, data_at, alignment;
     struct kvr_gguf_value *values; /* sorted by key */
     size_t n_values;
     struct kvr_gguf_tensor *tensors; /* as in the file */

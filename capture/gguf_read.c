@@ -3,6 +3,7 @@
 #include "gguf_private.h"
 
 #include "kvr_file.h"
+#include "kvr_log.h"
 #include "kvr_memory.h"
 
 #include <inttypes.h>
@@ -152,6 +153,35 @@ static enum kvr_status open_rest(struct kvr_gguf *gguf, uint32_t count,
     return status;
 }
 
+/* What each part states about all of them, against what was found. */
+static enum kvr_status count_tensors(const struct kvr_gguf *gguf,
+                                     struct kvr_error *err)
+{
+    size_t found = 0;
+    bool stated = false;
+
+    for (size_t i = 0; i < gguf->n_parts; i++)
+        found += gguf->parts[i].n_tensors;
+    for (size_t i = 0; i < gguf->n_parts; i++) {
+        const struct kvr_gguf_part *part = &gguf->parts[i];
+        const double n = part_number(part, "split.tensors.count", -1);
+        if (kvr_gguf_part_find(part, "split.tensors.count") == NULL)
+            continue;
+        stated = true;
+        if (n != (double)found)
+            return kvr_fail(err, KVR_ERR_INPUT,
+                            "%s: split.tensors.count is %g, but the %zu files "
+                            "of the model have %zu tensors",
+                            part->path, n, gguf->n_parts, found);
+    }
+    if (!stated && gguf->n_parts > 1)
+        kvr_log(KVR_LOG_WARNING,
+                "%s: no part of the split model has split.tensors.count, so "
+                "whether a tensor is missing cannot be told",
+                kvr_gguf_path(gguf));
+    return KVR_OK;
+}
+
 static enum kvr_status open_split(struct kvr_gguf *gguf, struct kvr_error *err)
 {
     uint32_t count = 1, no = 0;
@@ -192,6 +222,7 @@ enum kvr_status kvr_gguf_open(struct kvr_gguf **out, const char *path,
     if (status != KVR_OK ||
         (status = kvr_gguf_part_open(&gguf->parts[0], path, err)) != KVR_OK ||
         (status = open_split(gguf, err)) != KVR_OK ||
+        (status = count_tensors(gguf, err)) != KVR_OK ||
         (status = join_tensors(gguf, err)) != KVR_OK) {
         kvr_gguf_close(gguf);
         return status;

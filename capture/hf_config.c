@@ -1,5 +1,6 @@
 /* hf_config.c -- config.json: its keys into the config, or refused.
  * SPDX-License-Identifier: GPL-3.0-or-later */
+#include "hf_defaults.h"
 #include "hf_rope.h"
 #include "keys.h"
 #include "model_private.h"
@@ -8,6 +9,7 @@
 #include "kvr_memory.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -67,6 +69,46 @@ static enum kvr_status read_u32(struct kvr_model *model, uint32_t *out,
     return KVR_OK;
 }
 
+static enum kvr_status read_real(struct kvr_model *model, double *out,
+                                 const struct kvr_key *key, const json_t *value,
+                                 struct kvr_error *err)
+{
+    const bool positive = key->kind == KVR_KEY_POSITIVE;
+    const double x = json_number_value(value);
+
+    if (!json_is_number(value))
+        return wrong(model, key->name, "a number", err);
+    if (!isfinite(x) || x < 0 || (positive && x == 0))
+        return kvr_fail(err, KVR_ERR_INPUT, "%s: %s is %g, expected %s",
+                        model->path, key->name, x,
+                        positive ? "above 0" : "0 or more");
+    *out = x;
+    return KVR_OK;
+}
+
+static enum kvr_status read_bool(struct kvr_model *model, bool *out,
+                                 const struct kvr_key *key, const json_t *value,
+                                 struct kvr_error *err)
+{
+    if (!json_is_boolean(value))
+        return wrong(model, key->name, "true or false", err);
+    *out = json_is_true(value);
+    return KVR_OK;
+}
+
+/* A switch that is supported in one position. */
+static enum kvr_status check_switch(const struct kvr_model *model,
+                                    const struct kvr_key *key,
+                                    const json_t *value, struct kvr_error *err)
+{
+    const bool on = key->kind == KVR_KEY_TRUE;
+
+    if (json_is_boolean(value) && json_is_true(value) == on)
+        return KVR_OK;
+    return kvr_fail(err, KVR_ERR_UNSUPPORTED, "%s: %s is supported as %s only",
+                    model->path, key->name, on ? "true" : "false");
+}
+
 /* null says: none, or as follows from the others. */
 static void clear(struct kvr_model *model, const struct kvr_key *key)
 {
@@ -74,8 +116,8 @@ static void clear(struct kvr_model *model, const struct kvr_key *key)
 
     if (key->kind == KVR_KEY_U32)
         memset(into, 0, sizeof(uint32_t));
-    else if (key->kind == KVR_KEY_REAL)
-        memset(into, 0, sizeof(double));
+    else if (key->kind == KVR_KEY_POSITIVE)
+        *(double *)(void *)into = 0;
 }
 
 static enum kvr_status read_key(struct kvr_model *model,
@@ -90,7 +132,7 @@ static enum kvr_status read_key(struct kvr_model *model,
                         key->name);
     if (value == NULL)
         return KVR_OK;
-    if (json_is_null(value)) {
+    if (json_is_null(value) && key->nullable) {
         clear(model, key);
         return KVR_OK;
     }
@@ -99,26 +141,15 @@ static enum kvr_status read_key(struct kvr_model *model,
     case KVR_KEY_COUNT:
         return read_u32(model, into, key->name, value, err);
     case KVR_KEY_REAL:
-        if (!json_is_number(value))
-            return wrong(model, key->name, "a number", err);
-        *(double *)into = json_number_value(value);
-        return KVR_OK;
+    case KVR_KEY_POSITIVE:
+        return read_real(model, into, key, value, err);
     case KVR_KEY_BOOL:
-        if (!json_is_boolean(value))
-            return wrong(model, key->name, "true or false", err);
-        *(bool *)into = json_is_true(value);
-        return KVR_OK;
+        return read_bool(model, into, key, value, err);
     case KVR_KEY_ACTIVATION:
         return read_activation(model, into, key->name, value, err);
     case KVR_KEY_TRUE:
     case KVR_KEY_FALSE:
-        if (json_is_boolean(value) &&
-            json_is_true(value) == (key->kind == KVR_KEY_TRUE))
-            return KVR_OK;
-        return kvr_fail(err, KVR_ERR_UNSUPPORTED,
-                        "%s: %s is supported as %s only", model->path,
-                        key->name,
-                        key->kind == KVR_KEY_TRUE ? "true" : "false");
+        return check_switch(model, key, value, err);
     case KVR_KEY_READ:
     case KVR_KEY_INERT:
         break;
@@ -126,36 +157,38 @@ static enum kvr_status read_key(struct kvr_model *model,
     return KVR_OK;
 }
 
-/* Values that switch a feature off. */
-static bool is_off(const json_t *value)
-{
-    return json_is_null(value) || json_is_false(value) ||
-           (json_is_number(value) && json_number_value(value) == 0) ||
-           (json_is_array(value) && json_array_size(value) == 0) ||
-           (json_is_object(value) && json_object_size(value) == 0) ||
-           (json_is_string(value) && json_string_length(value) == 0);
-}
-
+/* An unknown key passes with the value that it has where it is absent. */
 static enum kvr_status refuse_unknown(const struct kvr_model *model,
                                       json_t *root, struct kvr_error *err)
 {
-    const char *name;
-    json_t *value;
-    char shown[KVR_VIEW_TEXT];
+    char shown[KVR_VIEW_TEXT], what[KVR_VIEW_TEXT];
 
-    json_object_foreach(
-        root, name,
-        value) if (!is_off(value) &&
-                   !kvr_hf_key_known(
-                       model->family,
-                       name)) return kvr_fail(err, KVR_ERR_UNSUPPORTED,
-                                              "%s: key '%s' is not supported "
-                                              "for %s and may "
-                                              "change attention",
-                                              model->path,
-                                              kvr_view_show(shown,
-                                                            kvr_view_of(name)),
-                                              model->family->hf);
+    for (void *at = json_object_iter(root); at != NULL;
+         at = json_object_iter_next(root, at)) {
+        const char *name = json_object_iter_key(at);
+        const json_t *value = json_object_iter_value(at);
+        bool usual = kvr_hf_key_known(model->family, name);
+        if (usual)
+            continue;
+        const enum kvr_status status =
+            kvr_hf_is_default(&usual, name, value, err);
+        if (status != KVR_OK)
+            return status;
+        char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
+        if (usual || text == NULL) {
+            free(text);
+            if (usual)
+                continue;
+            return kvr_no_memory(err, name, 0);
+        }
+        kvr_view_show(what, kvr_view_of(text));
+        free(text);
+        return kvr_fail(err, KVR_ERR_UNSUPPORTED,
+                        "%s: key '%s' is %s, which is not supported for %s "
+                        "and may change attention",
+                        model->path, kvr_view_show(shown, kvr_view_of(name)),
+                        what, model->family->hf);
+    }
     return KVR_OK;
 }
 
@@ -215,32 +248,117 @@ static enum kvr_status read_layer_types(struct kvr_model *model,
     return KVR_OK;
 }
 
+/* layer_types counts; what else says where windows are must not differ. */
+static enum kvr_status check_layer_types(const struct kvr_model *model,
+                                         const json_t *root,
+                                         struct kvr_error *err)
+{
+    static const char *const rules[] = {"sliding_window_pattern",
+                                        "_sliding_window_pattern",
+                                        "max_window_layers"};
+    const struct kvr_config *c = &model->config;
+
+    for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++) {
+        const json_t *rule = json_object_get(root, rules[i]);
+        if (rule == NULL || !kvr_hf_key_known(model->family, rules[i]) ||
+            !c->use_window || c->window == 0)
+            continue;
+        for (uint32_t l = 0; l < c->n_layer; l++)
+            if ((model->layers[l].span > 0) != kvr_layer_has_window(c, l))
+                return kvr_fail(err, KVR_ERR_INPUT,
+                                "%s: layer %" PRIu32 ": layer_types and %s "
+                                "differ about its window",
+                                model->path, l, rules[i]);
+    }
+    return KVR_OK;
+}
+
+/* word_embed_proj_dim: null or absent is hidden_size. */
+static enum kvr_status check_width(const struct kvr_model *model,
+                                   const json_t *root, struct kvr_error *err)
+{
+    const struct kvr_config *c = &model->config;
+    const json_t *wide = json_object_get(root, "word_embed_proj_dim");
+
+    if (wide == NULL || json_is_null(wide))
+        return KVR_OK;
+    if (!json_is_integer(wide))
+        return wrong(model, "word_embed_proj_dim", "a whole number", err);
+    if (json_integer_value(wide) == c->hidden)
+        return KVR_OK;
+    return kvr_fail(err, KVR_ERR_UNSUPPORTED,
+                    "%s: word_embed_proj_dim %" JSON_INTEGER_FORMAT
+                    " is not hidden_size %" PRIu32
+                    ": projected embeddings are not supported",
+                    model->path, json_integer_value(wide), c->hidden);
+}
+
+static enum kvr_status read_window_from(struct kvr_model *model,
+                                        const json_t *root,
+                                        struct kvr_error *err)
+{
+    const json_t *from = json_object_get(root, "max_window_layers");
+
+    if (from == NULL)
+        return KVR_OK;
+    if (!json_is_integer(from))
+        return wrong(model, "max_window_layers", "a whole number", err);
+    const json_int_t n = json_integer_value(from);
+    if (n < 0)
+        return wrong(model, "max_window_layers", "0 or more", err);
+    model->config.window_from =
+        n > KVR_MAX_LAYERS ? KVR_MAX_LAYERS : (uint32_t)n;
+    return KVR_OK;
+}
+
+/* Two names of one thing: where a file has both, they say the same. null is
+ * no word. */
+static enum kvr_status check_spellings(const struct kvr_model *model,
+                                       const json_t *root,
+                                       struct kvr_error *err)
+{
+    static const char *const pairs[][2] = {
+        {"hidden_activation", "hidden_act"},
+        {"n_positions", "n_ctx"},
+        {"sliding_window_pattern", "_sliding_window_pattern"},
+        {"rotary_pct", "partial_rotary_factor"},
+    };
+
+    for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
+        const json_t *a = json_object_get(root, pairs[i][0]);
+        const json_t *b = json_object_get(root, pairs[i][1]);
+        const bool numbers = json_is_number(a) && json_is_number(b);
+        if (a == NULL || b == NULL || json_is_null(a) || json_is_null(b) ||
+            json_equal(a, b) ||
+            (numbers && json_number_value(a) == json_number_value(b)) ||
+            !kvr_hf_key_known(model->family, pairs[i][0]))
+            continue;
+        return kvr_fail(err, KVR_ERR_INPUT,
+                        "%s: %s and %s are two names of one thing and differ",
+                        model->path, pairs[i][0], pairs[i][1]);
+    }
+    return KVR_OK;
+}
+
 /* Keys that are not just a number in the config. */
 static enum kvr_status read_others(struct kvr_model *model, const json_t *root,
                                    struct kvr_error *err)
 {
-    struct kvr_config *c = &model->config;
-    const json_t *from = json_object_get(root, "max_window_layers");
-    const json_t *wide = json_object_get(root, "word_embed_proj_dim");
     const json_t *types = json_object_get(root, "layer_types");
     enum kvr_status status;
 
-    if (json_is_integer(wide) && json_integer_value(wide) != c->hidden)
-        return kvr_fail(err, KVR_ERR_UNSUPPORTED,
-                        "%s: word_embed_proj_dim %" JSON_INTEGER_FORMAT
-                        " is not hidden_size %" PRIu32
-                        ": projected embeddings are not supported",
-                        model->path, json_integer_value(wide), c->hidden);
-    if (json_is_integer(from))
-        c->window_from = json_integer_value(from) < 0 ? 0
-                         : json_integer_value(from) > KVR_MAX_LAYERS
-                             ? KVR_MAX_LAYERS
-                             : (uint32_t)json_integer_value(from);
-    if ((status = kvr_hf_read_rope(model, root, err)) != KVR_OK)
+    if ((status = check_spellings(model, root, err)) != KVR_OK ||
+        (status = check_width(model, root, err)) != KVR_OK ||
+        (status = read_window_from(model, root, err)) != KVR_OK ||
+        (status = kvr_hf_read_rope(model, root, err)) != KVR_OK)
         return status;
-    if (json_is_array(types))
-        return read_layer_types(model, types, err);
-    return KVR_OK;
+    if (types == NULL || json_is_null(types))
+        return KVR_OK;
+    if (!json_is_array(types))
+        return wrong(model, "layer_types", "a list", err);
+    if ((status = read_layer_types(model, types, err)) != KVR_OK)
+        return status;
+    return check_layer_types(model, root, err);
 }
 
 static enum kvr_status read_root(struct kvr_model *model, json_t *root,

@@ -1,7 +1,7 @@
 /* hf_keys.c -- what config.json may say, family by family.
  *
- * A key that stands nowhere here and is not switched off may change attention:
- * the loader refuses it by name.
+ * A key that stands nowhere here, and not with this value in hf_defaults.c, may
+ * change attention: the loader refuses it by name.
  * SPDX-License-Identifier: GPL-3.0-or-later */
 #include "keys.h"
 
@@ -16,7 +16,11 @@
         U32("max_position_embeddings", n_context, false), \
         BOOL("tie_word_embeddings", tied, false)
 #define GROUPED \
-    U32("num_key_value_heads", n_kv_head, false), \
+    OPEN("num_key_value_heads", KVR_KEY_U32, n_kv_head), \
+        OPEN("head_dim", KVR_KEY_U32, key_dim)
+/* with a default of its own, which null is not */
+#define GROUPED_SIZED \
+    OPEN("num_key_value_heads", KVR_KEY_U32, n_kv_head), \
         U32("head_dim", key_dim, false)
 #define RMS \
     REAL("rms_norm_eps", norm_eps, false), \
@@ -24,11 +28,11 @@
 /* See hf_rope.c. */
 #define ROTARY \
     READ("rope_theta"), READ("rope_scaling"), READ("rope_parameters"), \
-        REAL("partial_rotary_factor", rope_part, false)
+        POSITIVE("partial_rotary_factor", rope_part, false)
 #define ATTENTION_BIAS \
     BOOL("attention_bias", qkv_bias, false), \
         BOOL("attention_bias", o_bias, false)
-#define WINDOW U32("sliding_window", window, false), READ("layer_types")
+#define WINDOW OPEN("sliding_window", KVR_KEY_U32, window), READ("layer_types")
 #define QWEN_WINDOW \
     WINDOW, BOOL("use_sliding_window", use_window, false), \
         READ("max_window_layers")
@@ -53,7 +57,7 @@ const struct kvr_key kvr_hf_qwen2_keys[] = {
 };
 
 const struct kvr_key kvr_hf_qwen3_keys[] = {
-    SIZES, GROUPED, RMS, ROTARY, ATTENTION_BIAS, QWEN_WINDOW, END,
+    SIZES, GROUPED_SIZED, RMS, ROTARY, ATTENTION_BIAS, QWEN_WINDOW, END,
 };
 
 const struct kvr_key kvr_hf_phi3_keys[] = {
@@ -70,14 +74,14 @@ const struct kvr_key kvr_hf_phi3_keys[] = {
 
 /* hidden_act is older; hidden_activation counts. */
 #define GEMMA \
-    SIZES, GROUPED, ROTARY, WINDOW, ATTENTION_BIAS, \
+    SIZES, GROUPED_SIZED, ROTARY, WINDOW, ATTENTION_BIAS, \
         REAL("rms_norm_eps", norm_eps, false), \
-        ACTIVATION("hidden_activation", activation, false), \
-        INERT("hidden_act"), \
-        REAL("query_pre_attn_scalar", query_scalar, false), \
-        REAL("attn_logit_softcapping", softcap, false), \
-        REAL("final_logit_softcapping", logit_softcap, false), \
-        ONLY_FALSE("use_bidirectional_attention")
+        OPEN("hidden_activation", KVR_KEY_ACTIVATION, activation), \
+        READ("hidden_act"), \
+        POSITIVE("query_pre_attn_scalar", query_scalar, false), \
+        OPEN("attn_logit_softcapping", KVR_KEY_POSITIVE, softcap), \
+        OPEN("final_logit_softcapping", KVR_KEY_POSITIVE, logit_softcap), \
+        OPEN("use_bidirectional_attention", KVR_KEY_FALSE, n_layer)
 
 const struct kvr_key kvr_hf_gemma2_keys[] = {
     GEMMA,
@@ -88,7 +92,7 @@ const struct kvr_key kvr_hf_gemma2_keys[] = {
 const struct kvr_key kvr_hf_gemma3_keys[] = {
     GEMMA,
     INERT("cache_implementation"),
-    REAL("rope_local_base_freq", rope_local.base, false),
+    POSITIVE("rope_local_base_freq", rope_local.base, false),
     U32("sliding_window_pattern", window_period, false),
     U32("_sliding_window_pattern", window_period, false),
     END,
@@ -96,11 +100,11 @@ const struct kvr_key kvr_hf_gemma3_keys[] = {
 
 const struct kvr_key kvr_hf_gpt2_keys[] = {
     U32("n_embd", hidden, true),
-    U32("n_inner", n_ff, false),
+    OPEN("n_inner", KVR_KEY_U32, n_ff),
     U32("n_layer", n_layer, true),
     U32("n_head", n_head, true),
     U32("n_positions", n_context, true),
-    INERT("n_ctx"), /* the older n_positions */
+    READ("n_ctx"), /* the older n_positions */
     U32("vocab_size", n_vocab, true),
     REAL("layer_norm_epsilon", norm_eps, false),
     ACTIVATION("activation_function", activation, false),
@@ -138,7 +142,7 @@ const struct kvr_key kvr_hf_neox_keys[] = {
     ATTENTION_BIAS,
     ACTIVATION("hidden_act", activation, false),
     REAL("layer_norm_eps", norm_eps, false),
-    REAL("rotary_pct", rope_part, false),
+    POSITIVE("rotary_pct", rope_part, false),
     READ("rotary_emb_base"), /* the older rope_theta */
     BOOL("use_parallel_residual", parallel, false),
     END,
@@ -147,6 +151,8 @@ const struct kvr_key kvr_hf_neox_keys[] = {
 /* What training, generation, storage and other heads need. */
 static const char *const inert[] = {
     "_name_or_path",
+    "_num_labels",
+    "activation_dropout",
     "architectures",
     "attention_dropout",
     "attn_pdrop",
@@ -167,6 +173,7 @@ static const char *const inert[] = {
     "id2label",
     "init_std",
     "initializer_range",
+    "is_decoder",
     "label2id",
     "layerdrop",
     "length_penalty",
@@ -176,7 +183,9 @@ static const char *const inert[] = {
     "no_repeat_ngram_size",
     "num_beam_groups",
     "num_beams",
+    "num_labels",
     "num_return_sequences",
+    "output_past",
     "pad_token_id",
     "prefix",
     "pretraining_tp",
@@ -198,6 +207,7 @@ static const char *const inert[] = {
     "top_p",
     "torch_dtype",
     "torchscript",
+    "transformers.js_config",
     "transformers_version",
     "typical_p",
     "unsloth_fixed",

@@ -4,15 +4,23 @@
 #define KEYS_H
 
 #include "family.h"
+#include "gguf.h"
 
 /* Rows of the tables: into a field of struct kvr_config, ... */
 #define KEY(name, kind, field, required) \
     { \
-        name, kind, offsetof(struct kvr_config, field), required \
+        name, kind, offsetof(struct kvr_config, field), required, false \
+    }
+/* ... that null may leave open, ... */
+#define OPEN(name, kind, field) \
+    { \
+        name, kind, offsetof(struct kvr_config, field), false, true \
     }
 #define U32(name, field, required) KEY(name, KVR_KEY_U32, field, required)
 #define COUNT(name, field, required) KEY(name, KVR_KEY_COUNT, field, required)
 #define REAL(name, field, required) KEY(name, KVR_KEY_REAL, field, required)
+#define POSITIVE(name, field, required) \
+    KEY(name, KVR_KEY_POSITIVE, field, required)
 #define BOOL(name, field, required) KEY(name, KVR_KEY_BOOL, field, required)
 #define ACTIVATION(name, field, required) \
     KEY(name, KVR_KEY_ACTIVATION, field, required)
@@ -43,5 +51,10 @@ extern const struct kvr_key kvr_hf_neox_keys[];
 
 /* Does the family know the key, or does it mean nothing to any? */
 bool kvr_hf_key_known(const struct kvr_family *family, const char *name);
+/* Is that the value of an unknown key which changes nothing: what the format's
+ * reference implementation takes where the key is absent? rest: behind the
+ * architecture's name. */
+bool kvr_gguf_is_default(struct kvr_view rest,
+                         const struct kvr_gguf_value *value);
 
 #endif

@@ -4,6 +4,7 @@
 #include "model_private.h"
 
 #include "kvr_memory.h"
+#include "kvr_text.h"
 #include "quant.h"
 
 #include <inttypes.h>
@@ -14,11 +15,38 @@
 
 enum { MAX_NAME = 128 };
 
+/* Length of the UTF-8 character at text; 0: none begins there. */
+static size_t character(const uint8_t *text, size_t left)
+{
+    size_t bad;
+
+    for (size_t n = 1; n <= 4 && n <= left; n++)
+        if (kvr_utf8_valid(text, n, &bad))
+            return text[0] >= 0x20 && text[0] != 0x7f ? n : 0;
+    return 0;
+}
+
+/* UTF-8 stays as it is; what is not, and control characters, become '?'. */
 void kvr_model_set_name(struct kvr_model *model, struct kvr_view name)
 {
-    char shown[KVR_VIEW_TEXT];
+    static const char cut[] = "...";
+    const size_t room = sizeof model->name - sizeof cut;
+    const uint8_t *text = (const uint8_t *)name.bytes;
+    size_t used = 0, at = 0;
 
-    snprintf(model->name, sizeof model->name, "%s", kvr_view_show(shown, name));
+    while (at < name.size) {
+        const size_t n = character(text + at, name.size - at);
+        if (used + (n > 0 ? n : 1) > room)
+            break;
+        if (n > 0)
+            memcpy(model->name + used, text + at, n);
+        else
+            model->name[used] = '?';
+        used += n > 0 ? n : 1;
+        at += n > 0 ? n : 1;
+    }
+    memcpy(model->name + used, at < name.size ? cut : "",
+           at < name.size ? sizeof cut : 1);
 }
 
 enum kvr_status kvr_model_new_stored(struct kvr_model *model, size_t n,
@@ -97,13 +125,11 @@ static enum kvr_status derive_layers(struct kvr_model *model,
     if (model->layers == NULL)
         return kvr_no_memory(err, "layers", c->n_layer);
     for (uint32_t l = 0; l < c->n_layer; l++) {
-        const bool local =
-            c->use_window && l >= c->window_from &&
-            (c->window_period == 0 || (l + 1) % c->window_period != 0);
+        const bool local = kvr_layer_has_window(c, l);
         if (local && c->window == 0 && c->window_period > 0)
             return kvr_fail(err, KVR_ERR_INPUT,
                             "%s: layer %" PRIu32 " of a %s has a window, but "
-                            "its size is not stated",
+                            "its size is not stated, or 0 or null",
                             model->path, l, kvr_family_name(model->family));
         if (local && c->window > 0)
             model->layers[l] = (struct kvr_layer_kind){

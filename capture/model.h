@@ -36,7 +36,7 @@ struct kvr_model {
     char *folder; /* of a Hugging Face model; NULL */
     const struct kvr_family *family;
     struct kvr_config config;
-    char name[128];           /* general.name, or the file's; printable */
+    char name[128];           /* general.name, or the file's; UTF-8 */
     char quantisation[128];   /* types by bytes, most first: "Q4_1 Q8_0 F32" */
     char hash[KVR_HASH_TEXT]; /* of the tensors' bytes, by name */
     uint64_t weight_bytes;

@@ -43,6 +43,23 @@ static enum kvr_status find_family(struct kvr_model *model,
                     model->path, kvr_view_show(shown, name), list);
 }
 
+static enum kvr_status read_real(double *out, bool *found,
+                                 const struct kvr_model *model,
+                                 const struct kvr_key *key, const char *name,
+                                 struct kvr_error *err)
+{
+    const bool positive = key->kind == KVR_KEY_POSITIVE;
+    const enum kvr_status status =
+        kvr_gguf_real(out, found, model->gguf, name, err);
+
+    if (status != KVR_OK || !*found ||
+        (isfinite(*out) && *out >= 0 && (*out > 0 || !positive)))
+        return status;
+    return kvr_fail(err, KVR_ERR_INPUT, "%s: %s is %g, expected %s",
+                    model->path, name, *out,
+                    positive ? "above 0" : "0 or more");
+}
+
 static enum kvr_status read_key(struct kvr_model *model,
                                 const struct kvr_key *key,
                                 struct kvr_error *err)
@@ -55,8 +72,8 @@ static enum kvr_status read_key(struct kvr_model *model,
     full_key(name, model, key->name);
     if (key->kind == KVR_KEY_U32 || key->kind == KVR_KEY_COUNT)
         status = kvr_gguf_u32(into, &found, model->gguf, name, err);
-    else if (key->kind == KVR_KEY_REAL)
-        status = kvr_gguf_real(into, &found, model->gguf, name, err);
+    else if (key->kind == KVR_KEY_REAL || key->kind == KVR_KEY_POSITIVE)
+        status = read_real(into, &found, model, key, name, err);
     else if (key->kind == KVR_KEY_BOOL)
         status = kvr_gguf_bool(into, &found, model->gguf, name, err);
     if (status == KVR_OK && key->required && !found)
@@ -73,20 +90,15 @@ static enum kvr_status read_key(struct kvr_model *model,
     return status;
 }
 
-/* Values that switch a feature off: 0, false, an array of them. */
-static bool is_off(const struct kvr_gguf_value *value)
+/* " (0)" of a single number; nothing of others. */
+static void show_value(char *out, size_t size,
+                       const struct kvr_gguf_value *value)
 {
     double number;
 
-    if (value->type == KVR_GGUF_STRING ||
-        (value->type == KVR_GGUF_ARRAY &&
-         (value->item_type == KVR_GGUF_STRING ||
-          value->item_type == KVR_GGUF_ARRAY)))
-        return value->n == 0;
-    for (uint64_t i = 0; i < value->n; i++)
-        if (!kvr_gguf_number(&number, value, i) || number != 0)
-            return false;
-    return true;
+    out[0] = '\0';
+    if (value->n == 1 && kvr_gguf_number(&number, value, 0))
+        snprintf(out, size, " (%g)", number);
 }
 
 /* Refuses what the architecture's own metadata says and this reader does not
@@ -95,7 +107,7 @@ static enum kvr_status refuse_unknown(const struct kvr_model *model,
                                       struct kvr_error *err)
 {
     const size_t prefix = strlen(model->family->gguf) + 1;
-    char shown[KVR_VIEW_TEXT];
+    char shown[KVR_VIEW_TEXT], number[40];
 
     for (size_t i = 0; i < kvr_gguf_n_values(model->gguf); i++) {
         const struct kvr_gguf_value *value = kvr_gguf_value(model->gguf, i);
@@ -107,50 +119,66 @@ static enum kvr_status refuse_unknown(const struct kvr_model *model,
                                       value->key.size - prefix};
         while (key->name != NULL && !kvr_view_is(rest, key->name))
             key++;
-        if (key->name == NULL && !is_off(value))
-            return kvr_fail(err, KVR_ERR_UNSUPPORTED,
-                            "%s: metadata key '%s' is not supported and may "
-                            "change attention",
-                            model->path, kvr_view_show(shown, value->key));
+        if (key->name != NULL || kvr_gguf_is_default(rest, value))
+            continue;
+        show_value(number, sizeof number, value);
+        return kvr_fail(err, KVR_ERR_UNSUPPORTED,
+                        "%s: metadata key '%s'%s is not supported and may "
+                        "change attention",
+                        model->path, kvr_view_show(shown, value->key), number);
     }
     return KVR_OK;
 }
 
-/* rope.scaling.*: none and linear are applied, the others refused. */
+/* A factor of linear scaling; 0 means none, as in llama.cpp. */
+static enum kvr_status read_factor(double *out, bool *found,
+                                   const struct kvr_model *model,
+                                   const char *name, struct kvr_error *err)
+{
+    char key[MAX_KEY];
+    enum kvr_status status;
+
+    full_key(key, model, name);
+    *out = 1;
+    if ((status = kvr_gguf_real(out, found, model->gguf, key, err)) != KVR_OK)
+        return status;
+    if (!isfinite(*out) || *out < 0)
+        return kvr_fail(err, KVR_ERR_INPUT, "%s: %s is %g, expected 0 or more",
+                        model->path, key, *out);
+    *out = *out > 0 ? *out : 1;
+    return KVR_OK;
+}
+
+/* rope.scaling.*: none and linear are applied, the others refused. Without a
+ * type a factor means linear scaling; scale_linear is its older name. */
 static enum kvr_status read_scaling(struct kvr_model *model,
                                     struct kvr_error *err)
 {
-    struct kvr_config *config = &model->config;
     struct kvr_view type = {0};
     char key[MAX_KEY], shown[KVR_VIEW_TEXT];
-    double factor = 0;
-    bool typed, older;
+    double factor, older;
+    bool typed, given, older_given;
     enum kvr_status status;
 
-    full_key(key, model, "rope.scale_linear");
-    if ((status = kvr_gguf_real(&config->rope.linear, &older, model->gguf, key,
-                                err)) != KVR_OK)
-        return status;
-    full_key(key, model, "rope.scaling.factor");
-    if ((status = kvr_gguf_real(&factor, NULL, model->gguf, key, err)) !=
-        KVR_OK)
-        return status;
     full_key(key, model, "rope.scaling.type");
-    if ((status = kvr_gguf_string(&type, &typed, model->gguf, key, err)) !=
-        KVR_OK)
+    if ((status = read_factor(&older, &older_given, model, "rope.scale_linear",
+                              err)) != KVR_OK ||
+        (status = read_factor(&factor, &given, model, "rope.scaling.factor",
+                              err)) != KVR_OK ||
+        (status = kvr_gguf_string(&type, &typed, model->gguf, key, err)) !=
+            KVR_OK)
         return status;
-    const bool linear = typed && kvr_view_is(type, "linear");
-    if (typed && !linear && !kvr_view_is(type, "none"))
+    if (given && older_given && factor != older)
+        return kvr_fail(err, KVR_ERR_INPUT,
+                        "%s: rope.scaling.factor is %g, but "
+                        "rope.scale_linear is %g",
+                        model->path, factor, older);
+    const bool none = typed && kvr_view_is(type, "none");
+    if (typed && !none && !kvr_view_is(type, "linear"))
         return kvr_fail(err, KVR_ERR_UNSUPPORTED,
                         "%s: %s is '%s'; supported are none and linear",
                         model->path, key, kvr_view_show(shown, type));
-    /* without a type, a factor means linear scaling */
-    if ((linear || !typed) && factor != 0)
-        config->rope.linear = factor;
-    if (!(config->rope.linear > 0) || !isfinite(config->rope.linear))
-        return kvr_fail(err, KVR_ERR_INPUT,
-                        "%s: rope scaling factor %g, expected above 0",
-                        model->path, config->rope.linear);
+    model->config.rope.linear = none ? 1 : given ? factor : older;
     return KVR_OK;
 }
 
@@ -221,16 +249,19 @@ static enum kvr_status list_tensors(struct kvr_model *model,
     return status;
 }
 
-/* Name for the trace: general.name, else the file's base name. */
+/* Name for the trace: general.name, else, or where that is empty, the file's
+ * base name. */
 static enum kvr_status name_model(struct kvr_model *model,
                                   struct kvr_error *err)
 {
     const char *slash = strrchr(model->path, '/');
-    struct kvr_view name = kvr_view_of(slash != NULL ? slash + 1 : model->path);
+    const struct kvr_view file =
+        kvr_view_of(slash != NULL ? slash + 1 : model->path);
+    struct kvr_view name = {0};
     const enum kvr_status status =
         kvr_gguf_string(&name, NULL, model->gguf, "general.name", err);
 
-    kvr_model_set_name(model, name);
+    kvr_model_set_name(model, name.size > 0 ? name : file);
     return status;
 }
 

@@ -64,13 +64,18 @@ static enum kvr_status set_paths(struct kvr_model *model, const char *path,
     return KVR_OK;
 }
 
-/* The named file alone, if it is one; a shard brings its set. */
+/* The named file alone, if it is one; a shard or the index bring the set. */
 static enum kvr_status open_tensors(struct kvr_model *model, const char *path,
                                     struct kvr_error *err)
 {
-    if (ends_with(path, ".safetensors") && !is_folder(path) &&
-        strstr(base_name(path), "-of-") == NULL)
+    const bool file = !is_folder(path);
+    const bool shard = strstr(base_name(path), "-of-") != NULL;
+
+    if (file && ends_with(path, ".safetensors") && !shard)
         return kvr_safetensors_open(&model->safetensors, path, err);
+    if (file && (shard || ends_with(path, ".safetensors.index.json")))
+        return kvr_safetensors_open_index(&model->safetensors, model->folder,
+                                          err);
     return kvr_safetensors_open_folder(&model->safetensors, model->folder, err);
 }
 
@@ -132,6 +137,7 @@ enum kvr_status kvr_model_open_hf(struct kvr_model *model, const char *path,
                         "%s: is missing: it says what the tensors beside it "
                         "are",
                         model->path);
-    kvr_model_set_name(model, kvr_view_of(base_name(model->folder)));
+    const char *name = base_name(model->folder); /* empty: of "/" */
+    kvr_model_set_name(model, kvr_view_of(*name != '\0' ? name : "/"));
     return kvr_hf_read_config(model, err);
 }

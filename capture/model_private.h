@@ -20,7 +20,14 @@ bool kvr_model_is_hf(const char *path);
  * layers, from the config's window, where they are not set. */
 enum kvr_status kvr_model_derive(struct kvr_model *model,
                                  struct kvr_error *err) KVR_MUST_CHECK;
-/* "x" of "a/b/x", printable. */
+/* By the config's rule, where no list says it. */
+static inline bool kvr_layer_has_window(const struct kvr_config *c,
+                                        uint32_t layer)
+{
+    return c->use_window && layer >= c->window_from &&
+           (c->window_period == 0 || (layer + 1) % c->window_period != 0);
+}
+/* Printable; cut where it is long. */
 void kvr_model_set_name(struct kvr_model *model, struct kvr_view name);
 /* Room for n tensors. */
 enum kvr_status kvr_model_new_stored(struct kvr_model *model, size_t n,

@@ -4,8 +4,10 @@
 
 #include "kvr_file.h"
 #include "kvr_memory.h"
+#include "kvr_text.h"
 #include "view.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -239,6 +241,45 @@ static enum kvr_status check_map(const struct kvr_safetensors *st,
     return KVR_OK;
 }
 
+/* "model-00001-of-00003.safetensors" says that there are three. */
+static enum kvr_status check_shard_count(const struct index *index,
+                                         struct kvr_error *err)
+{
+    for (size_t i = 0; i < index->n_files; i++) {
+        const char *of = strstr(index->files[i], "-of-");
+        const size_t digits = of != NULL ? strspn(of + 4, "0123456789") : 0;
+        uint32_t n;
+        if (digits == 0 || strcmp(of + 4 + digits, ".safetensors") != 0 ||
+            !kvr_parse_u32(&n, of + 4, digits) || n == index->n_files)
+            continue;
+        return kvr_fail(err, KVR_ERR_INPUT,
+                        "%s: names %zu files, but %s is one of %" PRIu32,
+                        index->path, index->n_files, index->files[i], n);
+    }
+    return KVR_OK;
+}
+
+/* metadata.total_size: bytes of all tensors. */
+static enum kvr_status check_total(const struct kvr_safetensors *st,
+                                   const struct index *index,
+                                   struct kvr_error *err)
+{
+    const json_t *total =
+        json_object_get(json_object_get(index->root, "metadata"), "total_size");
+    uint64_t found = 0;
+
+    if (total == NULL)
+        return KVR_OK;
+    for (size_t i = 0; i < st->n_tensors; i++)
+        found += st->tensors[i].size;
+    if (json_is_number(total) && json_number_value(total) == (double)found)
+        return KVR_OK;
+    return kvr_fail(err, KVR_ERR_INPUT,
+                    "%s: total_size is %.0f, but its files have %" PRIu64
+                    " bytes of tensors",
+                    index->path, json_number_value(total), found);
+}
+
 static enum kvr_status open_index(struct kvr_safetensors **out,
                                   struct index *index, struct kvr_error *err)
 {
@@ -248,12 +289,16 @@ static enum kvr_status open_index(struct kvr_safetensors **out,
     *out = NULL;
     if (status != KVR_OK)
         return status;
+    if ((status = check_shard_count(index, err)) != KVR_OK)
+        return status;
     status = new_set(&st, index->n_files, err);
     if (status == KVR_OK)
         status = open_shards(st, index, err);
     if ((status = finish(out, st, status, err)) != KVR_OK)
         return status;
     status = check_map(*out, index, err);
+    if (status == KVR_OK)
+        status = check_total(*out, index, err);
     if (status != KVR_OK) {
         kvr_safetensors_close(*out);
         *out = NULL;
@@ -261,30 +306,59 @@ static enum kvr_status open_index(struct kvr_safetensors **out,
     return status;
 }
 
+static const char single_name[] = "model.safetensors";
+static const char index_name[] = "model.safetensors.index.json";
+
+enum kvr_status kvr_safetensors_open_index(struct kvr_safetensors **out,
+                                           const char *folder,
+                                           struct kvr_error *err)
+{
+    struct index index = {.folder = folder, .path = join(folder, index_name)};
+    enum kvr_status status;
+
+    *out = NULL;
+    if (index.path == NULL)
+        return kvr_no_memory(err, "a path", strlen(folder));
+    status = open_index(out, &index, err);
+    json_decref(index.root);
+    free(index.files);
+    free(index.path);
+    return status;
+}
+
+/* single, index: paths in the folder. */
+static enum kvr_status open_either(struct kvr_safetensors **out,
+                                   const char *folder, const char *single,
+                                   const char *index, struct kvr_error *err)
+{
+    const bool one = kvr_file_exists(single), many = kvr_file_exists(index);
+
+    if (one && many)
+        return kvr_fail(err, KVR_ERR_INPUT,
+                        "%s: has both %s and %s, which may be two models; "
+                        "name the file that is meant",
+                        folder, single_name, index_name);
+    if (one)
+        return kvr_safetensors_open(out, single, err);
+    if (many)
+        return kvr_safetensors_open_index(out, folder, err);
+    return kvr_fail(err, KVR_ERR_INPUT, "%s: has neither %s nor %s", folder,
+                    single_name, index_name);
+}
+
 enum kvr_status kvr_safetensors_open_folder(struct kvr_safetensors **out,
                                             const char *folder,
                                             struct kvr_error *err)
 {
-    char *single = join(folder, "model.safetensors");
-    struct index index = {.folder = folder};
-    enum kvr_status status;
+    char *single = join(folder, single_name);
+    char *index = join(folder, index_name);
 
     *out = NULL;
-    index.path = join(folder, "model.safetensors.index.json");
-    if (single == NULL || index.path == NULL)
-        status = kvr_no_memory(err, "a path", strlen(folder));
-    else if (kvr_file_exists(single))
-        status = kvr_safetensors_open(out, single, err);
-    else if (kvr_file_exists(index.path))
-        status = open_index(out, &index, err);
-    else
-        status = kvr_fail(err, KVR_ERR_INPUT,
-                          "%s: has neither model.safetensors nor "
-                          "model.safetensors.index.json",
-                          folder);
-    json_decref(index.root);
-    free(index.files);
-    free(index.path);
+    const enum kvr_status status =
+        single == NULL || index == NULL
+            ? kvr_no_memory(err, "a path", strlen(folder))
+            : open_either(out, folder, single, index, err);
+    free(index);
     free(single);
     return status;
 }

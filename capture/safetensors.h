@@ -32,9 +32,14 @@ struct kvr_safetensors;
 enum kvr_status kvr_safetensors_open(struct kvr_safetensors **out,
                                      const char *path,
                                      struct kvr_error *err) KVR_MUST_CHECK;
-/* `folder`/model.safetensors, or the files that `folder`/
- * model.safetensors.index.json names: these and no others, and never outside
- * the folder. Missing ones are named. */
+/* The files that `folder`/model.safetensors.index.json names: these and no
+ * others, and never outside the folder. Missing ones are named; so are both
+ * numbers where they are not what the index states. */
+enum kvr_status
+kvr_safetensors_open_index(struct kvr_safetensors **out, const char *folder,
+                           struct kvr_error *err) KVR_MUST_CHECK;
+/* `folder`/model.safetensors, or the files of its index. Both: they may be two
+ * models, and KVR_ERR_INPUT names them. */
 enum kvr_status
 kvr_safetensors_open_folder(struct kvr_safetensors **out, const char *folder,
                             struct kvr_error *err) KVR_MUST_CHECK;

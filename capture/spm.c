@@ -180,6 +180,13 @@ enum kvr_status kvr_spm_encode(struct kvr_ids *out, struct kvr_tokenizer *t,
     if (!kvr_mul_size(&room, size + 1, KVR_BLANK_SIZE) ||
         (run.word = malloc(room)) == NULL)
         return kvr_no_memory(err, "a text", size);
+    if (size == 0 && first && t->add_space) {
+        memcpy(run.word, KVR_BLANK, KVR_BLANK_SIZE);
+        run.size = KVR_BLANK_SIZE;
+        run.from = text;
+        out->spaced = run.spaced = true;
+        status = encode_word(&run, err);
+    }
     while (size > 0 && status == KVR_OK) {
         run.size = 0;
         run.from = text;

@@ -1,10 +1,9 @@
-/* tokenizer.c -- a vocabulary, and finding special tokens in text.
+/* tokenizer.c -- a vocabulary: its tokens, their texts and classes.
  * SPDX-License-Identifier: GPL-3.0-or-later */
 #include "tokenizer_private.h"
 
 #include "kvr_memory.h"
 #include "kvr_text.h"
-#include "nfc.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -108,10 +107,10 @@ static enum kvr_status add_tokens(struct kvr_tokenizer *t,
     t->texts = kvr_calloc(v->n, sizeof *t->texts);
     t->pieces = kvr_calloc(v->n, sizeof *t->pieces);
     t->types = kvr_calloc(v->n, 1);
-    t->strips = kvr_calloc(v->n, 1);
+    t->flags = kvr_calloc(v->n, 1);
     t->scores = kvr_calloc(v->n, sizeof *t->scores);
     if (t->arena == NULL || t->texts == NULL || t->pieces == NULL ||
-        t->types == NULL || t->strips == NULL || t->scores == NULL)
+        t->types == NULL || t->flags == NULL || t->scores == NULL)
         return kvr_no_memory(err, "the vocabulary", total);
     uint8_t *arena = t->arena;
     for (size_t i = 0; i < v->n; i++) {
@@ -120,7 +119,7 @@ static enum kvr_status add_tokens(struct kvr_tokenizer *t,
             : byte_of(v->texts[i]) >= 0 && v->kind == KVR_TOKENIZER_SPM
                 ? KVR_TYPE_BYTE
                 : KVR_TYPE_NORMAL;
-        t->strips[i] = v->strips != NULL ? v->strips[i] : 0;
+        t->flags[i] = v->flags != NULL ? v->flags[i] : 0;
         t->scores[i] = v->scores != NULL ? v->scores[i] : 0;
         add_token(t, i, v->texts[i], &arena);
     }
@@ -128,12 +127,16 @@ static enum kvr_status add_tokens(struct kvr_tokenizer *t,
 }
 
 /* User-defined tokens may be in the merges too, spelt as they are. */
-static bool may_be_merged(const struct kvr_tokenizer *t, struct kvr_view text)
+static bool may_be_merged(const struct kvr_tokenizer *t, size_t i)
 {
+    const struct kvr_view text = t->texts[i];
+
+    if ((t->flags[i] & KVR_NOT_MERGED) != 0)
+        return false;
     if (t->kind == KVR_TOKENIZER_SPM)
         return t->by_rank;
-    for (size_t i = 0; i < text.size; i++)
-        if (text.bytes[i] <= ' ' || text.bytes[i] > '~')
+    for (size_t k = 0; k < text.size; k++)
+        if (text.bytes[k] <= ' ' || text.bytes[k] > '~')
             return false;
     return true;
 }
@@ -153,8 +156,7 @@ static enum kvr_status index_tokens(struct kvr_tokenizer *t,
             continue;
         if (is_special(t->types[i])) {
             (void)kvr_text_map_add(&t->special, t->texts[i], (int32_t)i);
-            t->special_start[(uint8_t)t->texts[i].bytes[0]] = true;
-            if (t->types[i] == KVR_TYPE_USER && may_be_merged(t, t->texts[i]))
+            if (t->types[i] == KVR_TYPE_USER && may_be_merged(t, i))
                 (void)kvr_text_map_add(&t->map, t->texts[i], (int32_t)i);
         } else if (t->types[i] == KVR_TYPE_NORMAL) {
             (void)kvr_text_map_add(&t->map, t->texts[i], (int32_t)i);
@@ -167,34 +169,6 @@ static enum kvr_status index_tokens(struct kvr_tokenizer *t,
             t->byte_ids[(uint8_t)piece.bytes[0]] < 0)
             t->byte_ids[(uint8_t)piece.bytes[0]] = (int32_t)i;
     }
-    return KVR_OK;
-}
-
-static int longest_first(const void *a, const void *b)
-{
-    const size_t left = *(const size_t *)a, right = *(const size_t *)b;
-
-    return (left < right) - (left > right);
-}
-
-static enum kvr_status list_special_sizes(struct kvr_tokenizer *t,
-                                          struct kvr_error *err)
-{
-    size_t n = 0;
-
-    for (size_t i = 0; i < t->n; i++)
-        n += is_special(t->types[i]) && t->texts[i].size > 0;
-    t->special_sizes = kvr_calloc(n, sizeof *t->special_sizes);
-    if (t->special_sizes == NULL)
-        return kvr_no_memory(err, "special tokens", n);
-    n = 0;
-    for (size_t i = 0; i < t->n; i++)
-        if (is_special(t->types[i]) && t->texts[i].size > 0)
-            t->special_sizes[n++] = t->texts[i].size;
-    qsort(t->special_sizes, n, sizeof *t->special_sizes, longest_first);
-    for (size_t i = 0; i < n; i++)
-        if (i == 0 || t->special_sizes[i] != t->special_sizes[i - 1])
-            t->special_sizes[t->n_special_sizes++] = t->special_sizes[i];
     return KVR_OK;
 }
 
@@ -267,11 +241,14 @@ enum kvr_status kvr_tokenizer_new(struct kvr_tokenizer **out,
     t->add_space = v->add_space;
     t->add_once = v->add_once;
     t->split_blanks = v->split_blanks;
+    t->prepends = v->prepends;
+    t->replaces = v->replaces;
     t->by_rank = t->kind == KVR_TOKENIZER_BPE || v->merges != NULL;
     memset(t->byte_ids, 0xff, sizeof t->byte_ids);
     if ((status = add_tokens(t, v, err)) == KVR_OK &&
         (status = index_tokens(t, err)) == KVR_OK &&
-        (status = list_special_sizes(t, err)) == KVR_OK &&
+        (status = kvr_added_init(&t->added, t, false, err)) == KVR_OK &&
+        (status = kvr_added_init(&t->late_added, t, true, err)) == KVR_OK &&
         (status = keep_template(t, v->chat_template, err)) == KVR_OK &&
         (status = kvr_classifier_new(&t->classifier, err)) == KVR_OK)
         status = read_rules(t, v, err);
@@ -290,10 +267,11 @@ void kvr_tokenizer_free(struct kvr_tokenizer *t)
     free(t->texts);
     free(t->pieces);
     free(t->types);
-    free(t->strips);
+    free(t->flags);
     free(t->chat_template);
     free(t->scores);
-    free(t->special_sizes);
+    kvr_added_fini(&t->added);
+    kvr_added_fini(&t->late_added);
     kvr_text_map_fini(&t->map);
     kvr_text_map_fini(&t->special);
     kvr_pair_map_fini(&t->pairs);
@@ -345,68 +323,6 @@ size_t kvr_space_after(const uint8_t *text, size_t size)
             n++;
         }
     return size - end;
-}
-
-/* Id of the longest special token at text, and its size; -1: none. */
-static int32_t special_at(size_t *size, const struct kvr_tokenizer *t,
-                          const uint8_t *text, size_t left, bool control)
-{
-    if (!t->special_start[text[0]])
-        return -1;
-    for (size_t i = 0; i < t->n_special_sizes; i++) {
-        *size = t->special_sizes[i];
-        if (*size > left)
-            continue;
-        const struct kvr_view view = {(const char *)text, *size};
-        const int32_t id = kvr_text_map_find(&t->special, view);
-        if (id >= 0 && (control || t->types[id] == KVR_TYPE_USER))
-            return id;
-    }
-    return -1;
-}
-
-static enum kvr_status encode_plain(struct kvr_ids *out,
-                                    struct kvr_tokenizer *t,
-                                    const uint8_t *base, const uint8_t *text,
-                                    size_t size, struct kvr_error *err)
-{
-    if (size == 0)
-        return KVR_OK;
-    if (t->kind == KVR_TOKENIZER_BPE)
-        return kvr_bpe_encode(out, t, base, text, size, text == base, err);
-    return kvr_spm_encode(out, t, base, text, size, text == base, err);
-}
-
-enum kvr_status kvr_tokenizer_encode(struct kvr_ids *out,
-                                     struct kvr_tokenizer *t,
-                                     const uint8_t *text, size_t size,
-                                     bool special, struct kvr_error *err)
-{
-    enum kvr_status status = t->nfc ? kvr_nfc_check(text, size, err) : KVR_OK;
-    size_t from = 0, at = 0;
-
-    while (at < size && status == KVR_OK) {
-        size_t found = 0;
-        const int32_t id = special_at(&found, t, text + at, size - at, special);
-        if (id < 0) {
-            at++;
-            continue;
-        }
-        const uint8_t strips = t->strips[id];
-        const size_t left = (strips & KVR_STRIP_LEFT) != 0
-                                ? kvr_space_after(text + from, at - from)
-                                : 0;
-        status = encode_plain(out, t, text, text + from, at - from - left, err);
-        if (status == KVR_OK)
-            status = kvr_ids_add(out, id, err);
-        at += found;
-        if ((strips & KVR_STRIP_RIGHT) != 0)
-            at += kvr_space_before(text + at, size - at);
-        from = at;
-    }
-    if (status == KVR_OK)
-        status = encode_plain(out, t, text, text + from, size - from, err);
-    return status;
 }
 
 struct kvr_view kvr_tokenizer_piece(const struct kvr_tokenizer *t, int32_t id)

@@ -38,8 +38,14 @@ enum kvr_token_type {
 
 enum { KVR_MAX_END = 8 };
 
-/* White space beside such a token belongs to it, and to no token's bytes. */
-enum { KVR_STRIP_LEFT = 1, KVR_STRIP_RIGHT = 2 };
+/* Of special and user-defined tokens. */
+enum {
+    /* white space beside it belongs to it, and to no token's bytes */
+    KVR_STRIP_LEFT = 1,
+    KVR_STRIP_RIGHT = 2,
+    KVR_NORMALIZED = 4, /* found in normalised text */
+    KVR_NOT_MERGED = 8, /* merges do not know it */
+};
 
 /* What a vocabulary is, wherever it comes from. Borrowed during _new. */
 struct kvr_vocabulary {
@@ -47,7 +53,7 @@ struct kvr_vocabulary {
     size_t n;
     const struct kvr_view *texts;  /* [n] as stored */
     const uint8_t *types;          /* [n], NULL: all normal */
-    const uint8_t *strips;         /* [n] KVR_STRIP_*; NULL: none */
+    const uint8_t *flags;          /* [n] of the above; NULL: none */
     const float *scores;           /* [n], SPM without merges */
     const struct kvr_view *merges; /* [n_merges] "left right"; BPE, and SPM
                                     * that merges by rank */
@@ -62,6 +68,8 @@ struct kvr_vocabulary {
     bool add_bos;
     bool add_space;    /* in front of the text */
     bool add_once;     /* but not where it begins with one */
+    bool prepends;     /* SPM: normalised text begins with U+2581, .. */
+    bool replaces;     /* .. and has U+2581 for blanks */
     bool split_blanks; /* SPM: no piece has a blank but at its start */
     bool whole_words;  /* BPE: a word that is a token is not built by merges */
     bool nfc;          /* refuse what normal form C might change */

@@ -7,6 +7,7 @@
 
 #include "kvr_file.h"
 #include "kvr_memory.h"
+#include "nfc.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -65,7 +66,7 @@ struct reading {
     const json_t *model, *added;
     struct kvr_json_steps steps;
     struct kvr_view *texts, *merges;
-    uint8_t *types, *strips;
+    uint8_t *types, *flags;
     char *joined; /* merges that the file has as pairs */
     struct kvr_vocabulary v;
 };
@@ -146,6 +147,22 @@ static enum kvr_status read_vocab(struct reading *r, struct kvr_error *err)
     return KVR_OK;
 }
 
+static uint8_t added_flags(const json_t *token, bool in_vocabulary)
+{
+    static const struct {
+        const char *name;
+        uint8_t flag;
+    } rows[] = {{"lstrip", KVR_STRIP_LEFT},
+                {"rstrip", KVR_STRIP_RIGHT},
+                {"normalized", KVR_NORMALIZED}};
+    uint8_t flags = in_vocabulary ? 0 : KVR_NOT_MERGED;
+
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        if (kvr_json_flag(token, rows[i].name, false))
+            flags |= rows[i].flag;
+    return flags;
+}
+
 static enum kvr_status read_added_token(struct reading *r, const json_t *token,
                                         struct kvr_error *err)
 {
@@ -175,14 +192,15 @@ static enum kvr_status read_added_token(struct reading *r, const json_t *token,
         return kvr_fail(err, KVR_ERR_UNSUPPORTED,
                         "added token '%s' with single_word is not supported",
                         kvr_view_show(shown, text));
-    r->strips[id] =
-        (uint8_t)((kvr_json_flag(token, "lstrip", false) ? KVR_STRIP_LEFT : 0) |
-                  (kvr_json_flag(token, "rstrip", false) ? KVR_STRIP_RIGHT
-                                                         : 0));
     r->texts[id] = text;
+    r->flags[id] = added_flags(token, known != NULL);
+    if ((r->flags[id] & KVR_NORMALIZED) != 0 && r->v.nfc &&
+        kvr_nfc_check((const uint8_t *)text.bytes, text.size, err) != KVR_OK)
+        return kvr_error_prefix(err, "added token '%s'",
+                                kvr_view_show(shown, text));
     /* runs of U+2581 are for blanks, which merges make of them */
-    if (!special && r->v.kind == KVR_TOKENIZER_SPM &&
-        text.size >= KVR_BLANK_SIZE &&
+    if (!special && (r->flags[id] & KVR_NORMALIZED) == 0 &&
+        r->v.kind == KVR_TOKENIZER_SPM && text.size >= KVR_BLANK_SIZE &&
         memcmp(text.bytes, KVR_BLANK, KVR_BLANK_SIZE) == 0)
         r->types[id] = KVR_TYPE_NORMAL;
     else
@@ -198,8 +216,8 @@ static enum kvr_status read_tokens(struct reading *r, struct kvr_error *err)
         return status;
     r->texts = kvr_calloc(r->v.n, sizeof *r->texts);
     r->types = kvr_calloc(r->v.n, 1);
-    r->strips = kvr_calloc(r->v.n, 1);
-    if (r->texts == NULL || r->types == NULL || r->strips == NULL)
+    r->flags = kvr_calloc(r->v.n, 1);
+    if (r->texts == NULL || r->types == NULL || r->flags == NULL)
         return kvr_no_memory(err, "the vocabulary", r->v.n);
     for (size_t i = 0; i < r->v.n; i++)
         r->texts[i] = (struct kvr_view){"", 0};
@@ -209,7 +227,7 @@ static enum kvr_status read_tokens(struct reading *r, struct kvr_error *err)
         status = read_added_token(r, json_array_get(r->added, i), err);
     r->v.texts = r->texts;
     r->v.types = r->types;
-    r->v.strips = r->strips;
+    r->v.flags = r->flags;
     return status;
 }
 
@@ -310,6 +328,8 @@ static enum kvr_status choose_kind(struct reading *r, struct kvr_error *err)
     v->add_space = s->prepends || s->add_space;
     v->add_once = !s->prepends;
     v->split_blanks = s->split_blanks;
+    v->prepends = s->prepends;
+    v->replaces = s->normalizer_replaces;
     if (!kvr_json_flag(r->model, "byte_fallback", false))
         return kvr_fail(err, KVR_ERR_UNSUPPORTED,
                         "a BPE model that is neither byte-level nor has "
@@ -349,7 +369,7 @@ static enum kvr_status read_all(struct kvr_tokenizer **out, const char *path,
     free(chat);
     free(r.texts);
     free(r.types);
-    free(r.strips);
+    free(r.flags);
     free(r.merges);
     free(r.joined);
     return status;

@@ -11,11 +11,12 @@
  * borrowed from the JSON. */
 struct kvr_json_steps {
     bool nfc;
-    bool replaces;     /* blanks become U+2581 */
-    bool prepends;     /* U+2581 goes in front, always */
-    bool byte_level;   /* the last of the pre-tokenizers */
-    bool add_space;    /* in front, where there is none */
-    bool split_blanks; /* words begin at blanks */
+    bool replaces;            /* blanks become U+2581, .. */
+    bool normalizer_replaces; /* .. in the normalizer */
+    bool prepends;            /* U+2581 goes in front, always */
+    bool byte_level;          /* the last of the pre-tokenizers */
+    bool add_space;           /* in front, where there is none */
+    bool split_blanks;        /* words begin at blanks */
     struct kvr_pattern patterns[KVR_MAX_PATTERNS];
     size_t n_patterns;
     int32_t bos; /* put in front; -1: none */

@@ -7,6 +7,7 @@
 #include "merge.h"
 #include "pretokenize.h"
 #include "tokenizer.h"
+#include "tokenizer_added.h"
 
 /* U+2581, a blank inside SentencePiece vocabularies. */
 #define KVR_BLANK "\xe2\x96\x81"
@@ -19,16 +20,14 @@ struct kvr_tokenizer {
     struct kvr_view *texts;      /* [n] in the vocabulary's own spelling (SPM),
                                   * or as bytes (BPE) */
     struct kvr_view *pieces;     /* [n] bytes a token stands for */
-    uint8_t *types, *strips;     /* [n] */
+    uint8_t *types, *flags;      /* [n] */
     float *scores;               /* [n], SPM */
     struct kvr_text_map map;     /* texts of ordinary tokens */
     struct kvr_text_map special; /* texts of special and user tokens */
-    size_t *special_sizes; /* the different lengths of those, longest first */
-    size_t n_special_sizes;
-    bool special_start[256];   /* first bytes of those */
-    struct kvr_pair_map pairs; /* with merges */
-    int32_t byte_ids[256];     /* -1: the vocabulary lacks it */
-    struct kvr_cutter *cutter; /* BPE */
+    struct kvr_added added, late_added; /* what the two passes look for */
+    struct kvr_pair_map pairs;          /* with merges */
+    int32_t byte_ids[256];              /* -1: the vocabulary lacks it */
+    struct kvr_cutter *cutter;          /* BPE */
     struct kvr_classifier *classifier;
     struct kvr_merger merger;
     char *chat_template; /* NULL: none */
@@ -36,10 +35,12 @@ struct kvr_tokenizer {
     size_t n_end;
     bool by_rank; /* pairs, not scores, say what merges */
     bool add_bos, add_space, add_once, split_blanks, whole_words, nfc;
+    bool prepends, replaces; /* the normalizer: U+2581 in front, for blanks */
 };
 
 /* Appends the ids of a fragment without special tokens. `base` is the start
- * of the whole text, for offsets in messages; first: nothing came before. */
+ * of the whole text, for offsets in messages; first: nothing came before. A
+ * fragment of no bytes that is first is the blank in front of the text. */
 enum kvr_status kvr_bpe_encode(struct kvr_ids *out, struct kvr_tokenizer *t,
                                const uint8_t *base, const uint8_t *text,
                                size_t size, bool first, struct kvr_error *err);

@@ -107,7 +107,7 @@ static enum kvr_status read_replace(struct kvr_json_steps *steps,
         return refuse(step, "pattern", err);
     if (!is(step, "content", KVR_BLANK))
         return refuse(step, "content", err);
-    steps->replaces = true;
+    steps->replaces = steps->normalizer_replaces = true;
     return KVR_OK;
 }
 

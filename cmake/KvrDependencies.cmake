@@ -40,16 +40,6 @@ kvr_dependency(deflate libdeflate-dev libdeflate)
 kvr_dependency(isal libisal-dev libisal)
 kvr_dependency(openblas libopenblas-dev openblas)
 kvr_dependency(gsl libgsl-dev gsl)
-# GSL names its own reference CBLAS; in a program that also links OpenBLAS the
-# first one found would serve both, and it is twenty times slower.
-if(TARGET PkgConfig::KVR_gsl AND TARGET kvr_dep::openblas)
-    get_target_property(KVR_GSL_LINK PkgConfig::KVR_gsl
-        INTERFACE_LINK_LIBRARIES)
-    list(FILTER KVR_GSL_LINK EXCLUDE REGEX "gslcblas")
-    set_target_properties(PkgConfig::KVR_gsl PROPERTIES
-        INTERFACE_LINK_LIBRARIES "${KVR_GSL_LINK}")
-    target_link_libraries(kvr_dep::gsl INTERFACE kvr_dep::openblas)
-endif()
 kvr_dependency(pcre2 libpcre2-dev libpcre2-8)
 if(KVR_TESTS)
     kvr_dependency(check "check" check)

@@ -4,6 +4,7 @@
 #include "reader.h"
 
 #include "journal.h"
+#include "kvr_blas.h"
 #include "kvr_half.h"
 #include "kvr_memory.h"
 #include "reader_h5.h"
@@ -34,8 +35,6 @@ static void settle(struct kvr_trace *trace)
                 trace->sets[k][SET_KEY].present)
                 from = k;
         trace->key_layer[l] = from;
-        if (kvr__has_pair(trace, l))
-            kvr__blas_alone();
         if (trace->sets[l][SET_ATTENTION].present)
             continue;
         facts->has_attention = false;
@@ -172,6 +171,15 @@ const struct kvr_trace_tokens *kvr_trace_tokens(const struct kvr_trace *trace)
     return &trace->tokens;
 }
 
+/* Is there a layer whose rows can be computed? */
+static bool makes_rows(const struct kvr_trace *trace)
+{
+    for (uint32_t l = 0; l < trace->box->shape.n_layer; l++)
+        if (kvr__has_pair(trace, l))
+            return true;
+    return false;
+}
+
 enum kvr_status kvr_trace_scratch_new(struct kvr_trace_scratch **out,
                                       const struct kvr_trace *trace,
                                       struct kvr_error *err)
@@ -181,9 +189,13 @@ enum kvr_status kvr_trace_scratch_new(struct kvr_trace_scratch **out,
     if (scratch == NULL)
         return kvr_no_memory(err, "scratch", sizeof *scratch);
     scratch->trace = trace;
-    const enum kvr_status status = kvr__codec_new(&scratch->codec, 0, err);
+    enum kvr_status status = kvr__codec_new(&scratch->codec, 0, err);
+    if (status == KVR_OK && makes_rows(trace)) {
+        status = kvr_blas_hold(1, err);
+        scratch->holds_blas = status == KVR_OK;
+    }
     if (status != KVR_OK) {
-        free(scratch);
+        kvr_trace_scratch_free(scratch);
         return status;
     }
     *out = scratch;
@@ -195,6 +207,8 @@ void kvr_trace_scratch_free(struct kvr_trace_scratch *scratch)
     if (scratch == NULL)
         return;
     kvr__codec_free(scratch->codec);
+    if (scratch->holds_blas)
+        kvr_blas_release(1);
     for (int i = 0; i < SCRATCH_MOST_KEYS; i++)
         free(scratch->keys[i].data);
     free(scratch->query);

@@ -75,6 +75,7 @@ enum { SCRATCH_MOST_KEYS = 32, SCRATCH_KEY_BYTES = 64 << 20 };
 struct kvr_trace_scratch {
     const struct kvr_trace *trace;
     struct codec *codec;
+    bool holds_blas;
     /* The chunk that lies inflated (not yet unshuffled) in the codec. */
     const struct stored_set *set; /* NULL: none */
     size_t chunk;
@@ -134,9 +135,6 @@ double kvr__sum_tolerance(const struct kvr_trace_shape *shape, uint32_t n,
                           double mass);
 
 /* ---- rows from query and key ---- */
-
-/* OpenBLAS starts no threads of its own from here on: ours call it. */
-void kvr__blas_alone(void);
 
 /* True where a layer's rows can be computed. */
 bool kvr__has_pair(const struct kvr_trace *trace, uint32_t layer);

@@ -7,17 +7,12 @@
  * SPDX-License-Identifier: GPL-3.0-or-later */
 #include "reader.h"
 
+#include "kvr_blas.h"
 #include "kvr_memory.h"
 #include "kvr_softmax.h"
 
-#include <cblas.h>
 #include <math.h>
 #include <string.h>
-
-void kvr__blas_alone(void)
-{
-    openblas_set_num_threads(1);
-}
 
 bool kvr__has_pair(const struct kvr_trace *trace, uint32_t layer)
 {
@@ -200,11 +195,20 @@ enum kvr_status kvr__make_rows(const struct kvr_trace *trace, uint32_t layer,
         status = load_query(trace, layer, head, first, n, scratch, err);
     if (status != KVR_OK)
         return status;
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (blasint)n,
-                (blasint)(end - lo), (blasint)y->key_dim, (float)y->scale,
-                scratch->query, (blasint)y->key_dim,
-                key + (size_t)lo * y->key_dim, (blasint)y->key_dim, 0.0f,
-                out + lo, (blasint)stride);
+    const struct kvr_product product = {
+        .m = n,
+        .n = end - lo,
+        .k = y->key_dim,
+        .alpha = (float)y->scale,
+        .a = scratch->query,
+        .a_step = y->key_dim,
+        .b = key + (size_t)lo * y->key_dim,
+        .b_step = y->key_dim,
+        .b_turned = true,
+        .c = out + lo,
+        .c_step = stride,
+    };
+    kvr_blas_matrix(&product);
     if (made != NULL)
         measure(y, scratch->query, key, n, end, made);
     for (uint32_t r = 0; status == KVR_OK && r < n; r++) {

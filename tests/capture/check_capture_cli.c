@@ -124,6 +124,39 @@ START_TEST(full_disk_is_said)
 }
 END_TEST
 
+/* A sanitizer's shadow does not fit under such a limit. */
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define SANITIZED 1
+#endif
+#elif defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
+#endif
+#ifndef SANITIZED
+#define SANITIZED 0
+#endif
+
+/* OpenBLAS waits for ever for memory that it cannot map. */
+START_TEST(limit_of_address_space_is_said)
+{
+    const char *limit = "ulimit -v 110000; timeout 20 ";
+    char part[300];
+
+    if (SANITIZED)
+        return;
+    must_say(0, "kvreplay", "%s" KVR_PROGRAM " --version", limit);
+    must_say(4, "OpenBLAS", "%s" CAPTURE "-p hello -n 3 -o %s", limit, out);
+    ck_assert(!kvr_file_exists(out));
+    snprintf(part, sizeof part, "%s.part", out);
+    ck_assert(!kvr_file_exists(part));
+    must_say(0, "", CAPTURE "-p hello -n 6 --ignore-eos --store qk -o %s", out);
+    must_say(4, "OpenBLAS", "%s" KVR_PROGRAM " trace check %s", limit, out);
+    must_say(4, "OpenBLAS", "%s" KVR_PROGRAM " replay %s -p window -b 2", limit,
+             out);
+    must_say(4, "OpenBLAS", "%s" KVR_PROGRAM " sparsity %s", limit, out);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("capture_cli");
@@ -138,6 +171,7 @@ int main(void)
     tcase_add_test(tc, queries_and_keys_are_a_trace);
     tcase_add_test(tc, ids_come_from_standard_input);
     tcase_add_test(tc, full_disk_is_said);
+    tcase_add_test(tc, limit_of_address_space_is_said);
     suite_add_tcase(suite, tc);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

@@ -108,6 +108,8 @@ static json_t *small(const char *parts)
     "'Split', 'pattern': {" regex "}, 'behavior': '" behaviour \
     "', 'invert': " invert "}, " BYTE_LEVEL "false}]}}"
 #define PLAIN "{'pre_tokenizer': " BYTE_LEVEL "true}}"
+#define PLAIN_WITH(tokens) \
+    "{'pre_tokenizer': " BYTE_LEVEL "true}, 'added_tokens': [" tokens "]}"
 
 static const struct {
     const char *parts, *text, *ids;
@@ -117,6 +119,13 @@ static const struct {
     {PLAIN, "a <r> \n b", "0 3 17 1"},
     {PLAIN, "a \n<l> b", "0 18 3 1"},
     {PLAIN, "abc", "8 2"},
+    /* raw tokens go first, longer normalized ones find what is left */
+    {PLAIN_WITH("{'id': 1, 'content': 'b', 'normalized': false},"
+                "{'id': 8, 'content': 'ab', 'normalized': true}"),
+     "abaab", "0 1 0 0 1"},
+    {PLAIN_WITH("{'id': 1, 'content': 'b', 'normalized': true},"
+                "{'id': 8, 'content': 'ab', 'normalized': false}"),
+     "abbab", "8 1 8"},
     {"{'pre_tokenizer': {'type': 'ByteLevel', 'add_prefix_space': true}}", "ab",
      "3 8"},
     {"{'pre_tokenizer': {'type': 'ByteLevel', 'add_prefix_space': true}}",
