@@ -44,6 +44,8 @@ static void add_problem(struct kvr_trace_report *report, const char *format,
 
 void kvr__note_row(struct finding *f, uint32_t row, const struct kvr_error *why)
 {
+    if (why->status == KVR_ERR_MEMORY || why->status == KVR_ERR_IO)
+        f->broken = *why;
     if (f->n_bad++ == 0) {
         f->first_bad = row;
         f->first = *why;
@@ -373,6 +375,8 @@ static enum kvr_status summarise(struct kvr_trace_report *report,
 
     for (uint32_t i = 0; i < c->n; i++) {
         const struct finding *f = &c->findings[i];
+        if (f->broken.status != KVR_OK)
+            return kvr_fail(err, f->broken.status, "%s", f->broken.message);
         unreadable = unreadable || f->unreadable;
         if (f->first_bad < report->closed_rows)
             report->closed_rows = f->first_bad;

@@ -14,6 +14,7 @@ struct finding {
     bool unreadable;    /* a tile's rows are missing: no hash */
     uint64_t *hashes;   /* of its tiles */
     struct kvr_error first;
+    struct kvr_error broken; /* what the system failed to do, not the trace */
 };
 
 struct check {

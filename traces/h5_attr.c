@@ -3,7 +3,6 @@
 #include "h5_index.h"
 
 #include "kvr_half.h"
-#include "kvr_memory.h"
 
 #include <string.h>
 
@@ -147,18 +146,13 @@ bool kvr__h5_get_real(double *value, const struct h5_index *file,
     return true;
 }
 
-bool kvr__h5_get_text(char **text, const struct h5_index *file,
+bool kvr__h5_get_text(const char **text, const struct h5_index *file,
                       const struct h5_object *object, const char *name)
 {
     const struct h5_attr *attr = find_attr(file, object, name);
 
-    *text = NULL;
     if (attr == NULL || attr->value == NULL || attr->type.kind <= TYPE_FLOAT)
         return false;
-    const char *value = (const char *)attr->value;
-    size_t n = strnlen(value, attr->n_byte);
-    while (attr->type.kind == TYPE_PADDED_TEXT && n > 0 && value[n - 1] == ' ')
-        n--;
-    *text = kvr_strndup(value, n);
-    return *text != NULL;
+    *text = (const char *)attr->value;
+    return true;
 }

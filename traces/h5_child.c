@@ -191,6 +191,9 @@ static enum kvr_status judge_end(int end, const char *path,
                         "%s: the HDF5 library crashed (signal %d) reading this "
                         "file: damaged",
                         path, WTERMSIG(end));
+    if (WIFEXITED(end) && WEXITSTATUS(end) == CHILD_NO_MEMORY)
+        return kvr_fail(err, KVR_ERR_MEMORY, "%s: no memory for its index",
+                        path);
     if (end != 0)
         return kvr_fail(err, KVR_ERR_INPUT,
                         "%s: the process that reads this file with the HDF5 "

@@ -14,12 +14,15 @@
 #include "bytes.h"
 #include "kvr_error.h"
 
+enum { CHILD_NO_MEMORY = 3 }; /* its exit code */
+
 /* Runs in the child: writes to `out` (a pipe) and returns. `keep` is open. */
 typedef void (*kvr__child_fn)(int out, int keep, void *ud);
 
 /* All that fn wrote, at most `most` bytes. KVR_ERR_INPUT, naming `path`, where
  * the child crashed, was not done within a second of processor time after its
- * last kvr__child_step, or did not write for a minute. */
+ * last kvr__child_step, or did not write for a minute. KVR_ERR_MEMORY where it
+ * exits with CHILD_NO_MEMORY. */
 enum kvr_status kvr__child_run(struct bytes *said, const char *path,
                                uint64_t most, kvr__child_fn fn, int keep,
                                void *ud, struct kvr_error *err);

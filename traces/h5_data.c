@@ -178,8 +178,11 @@ static enum kvr_status read_chunk(struct h5_reader *r, uint8_t *to,
     const uint64_t skipped = r->set->edges_are_plain && juts_out(r, cell)
                                  ? UINT64_MAX
                                  : place->skipped;
-    if (kvr__h5_unfilter(to, r->bytes, r->set, skipped, stored, place->size,
-                         r->codec))
+    const enum kvr_status undone = kvr__h5_unfilter(
+        to, r->bytes, r->set, skipped, stored, place->size, r->codec);
+    if (undone == KVR_ERR_MEMORY)
+        return kvr_no_memory(err, r->where, r->bytes);
+    if (undone == KVR_OK)
         return KVR_OK;
     return kvr_fail(err, KVR_ERR_INPUT,
                     "%s: %s: a chunk is not the %llu bytes that it should be",

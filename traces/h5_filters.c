@@ -67,23 +67,23 @@ struct undo {
     int next; /* buffer that is free */
 };
 
-static bool undo_one(struct undo *u, const struct h5_set *set, int i,
-                     uint64_t n, struct codec *codec)
+static enum kvr_status undo_one(struct undo *u, const struct h5_set *set, int i,
+                                uint64_t n, struct codec *codec)
 {
     const struct h5_filter *f = &set->filter[i];
 
     if (f->id == FILTER_FLETCHER32)
-        return undo_fletcher32(u->data, &u->size);
+        return undo_fletcher32(u->data, &u->size) ? KVR_OK : KVR_ERR_INPUT;
     if (f->id == FILTER_SHUFFLE && f->parameter <= 1)
-        return f->parameter == 1;
+        return f->parameter == 1 ? KVR_OK : KVR_ERR_INPUT;
     if (f->id == FILTER_SHUFFLE)
         n = u->size; /* it may work on what deflate made */
     uint8_t *to = kvr__codec_buffer(codec, u->next, n);
     if (to == NULL)
-        return false;
+        return KVR_ERR_MEMORY;
     if (f->id == FILTER_DEFLATE) {
         if (!kvr__codec_inflate(codec, to, n, u->data, u->size))
-            return false;
+            return KVR_ERR_INPUT;
     } else {
         const size_t items = n / f->parameter, all = items * f->parameter;
         kvr__unshuffle(to, u->data, items, f->parameter);
@@ -92,21 +92,26 @@ static bool undo_one(struct undo *u, const struct h5_set *set, int i,
     u->data = to;
     u->size = n;
     u->next = u->next == FILTER_ONE ? FILTER_OTHER : FILTER_ONE;
-    return true;
+    return KVR_OK;
 }
 
-bool kvr__h5_unfilter(uint8_t *out, uint64_t bytes, const struct h5_set *set,
-                      uint64_t skipped, const uint8_t *stored, uint64_t size,
-                      struct codec *codec)
+enum kvr_status kvr__h5_unfilter(uint8_t *out, uint64_t bytes,
+                                 const struct h5_set *set, uint64_t skipped,
+                                 const uint8_t *stored, uint64_t size,
+                                 struct codec *codec)
 {
     struct undo u = {.data = stored, .size = size, .next = FILTER_ONE};
 
-    for (int i = set->n_filter; i-- > 0;)
-        if ((skipped >> i & 1) == 0 &&
-            !undo_one(&u, set, i, bytes_before(set, i, bytes, skipped), codec))
-            return false;
+    for (int i = set->n_filter; i-- > 0;) {
+        if ((skipped >> i & 1) != 0)
+            continue;
+        const enum kvr_status status =
+            undo_one(&u, set, i, bytes_before(set, i, bytes, skipped), codec);
+        if (status != KVR_OK)
+            return status;
+    }
     if (u.size != bytes)
-        return false;
+        return KVR_ERR_INPUT;
     memcpy(out, u.data, bytes);
-    return true;
+    return KVR_OK;
 }

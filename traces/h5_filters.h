@@ -8,11 +8,12 @@
 /* Buffers of the codec; FILTER_STORED is the caller's. */
 enum { FILTER_STORED, FILTER_ONE, FILTER_OTHER };
 
-/* `size` stored bytes, which may be changed, through the set's filters from
- * the last to the first. False: they do not give exactly `bytes`, a checksum
- * is wrong, or there is no memory. */
-bool kvr__h5_unfilter(uint8_t *out, uint64_t bytes, const struct h5_set *set,
-                      uint64_t skipped, const uint8_t *stored, uint64_t size,
-                      struct codec *codec);
+/* `size` stored bytes through the set's filters from the last to the first.
+ * KVR_ERR_INPUT: they do not give exactly `bytes`, or a checksum is wrong; or
+ * KVR_ERR_MEMORY. */
+enum kvr_status kvr__h5_unfilter(uint8_t *out, uint64_t bytes,
+                                 const struct h5_set *set, uint64_t skipped,
+                                 const uint8_t *stored, uint64_t size,
+                                 struct codec *codec);
 
 #endif

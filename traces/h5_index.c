@@ -152,6 +152,12 @@ static bool value_fits(const struct h5_attr *attr)
     return false;
 }
 
+static void cut_padding(uint8_t *text, uint32_t n)
+{
+    while (n > 0 && text[n - 1] == ' ')
+        text[--n] = '\0';
+}
+
 static void take_attr(struct take *t)
 {
     struct h5_index *f = t->file;
@@ -168,6 +174,8 @@ static void take_attr(struct take *t)
     const uint8_t *value = take_bytes(t, &attr->n_byte);
     if (read && !value_fits(attr))
         t->in.bad = true;
+    if (value != NULL && attr->type.kind == TYPE_PADDED_TEXT)
+        cut_padding(f->said + (value - f->said), attr->n_byte);
     attr->value = read ? value : NULL;
     object->n_attr++;
 }

@@ -41,7 +41,8 @@ struct h5_attr {
     const char *name;
     struct h5_type type;
     uint64_t n;           /* values */
-    const uint8_t *value; /* as stored; NULL: of a kind that is not read */
+    const uint8_t *value; /* as stored, a text with a 0 behind it; NULL: of a
+                             kind that is not read */
     uint32_t n_byte;
 };
 
@@ -147,9 +148,9 @@ bool kvr__h5_get_real(double *value, const struct h5_index *file,
 /* Two integers, as format_version has. */
 bool kvr__h5_get_pair(int64_t value[2], const struct h5_index *file,
                       const struct h5_object *object, const char *name);
-/* Fixed or variable length, "" included; malloc'ed. False: absent, or not one
- * string. */
-bool kvr__h5_get_text(char **text, const struct h5_index *file,
+/* Fixed or variable length, "" included, what it is padded with cut off;
+ * borrowed from the index. False: absent, or not one string. */
+bool kvr__h5_get_text(const char **text, const struct h5_index *file,
                       const struct h5_object *object, const char *name);
 
 /* One integer as stored, sign or not; beyond INT64_MAX that. */

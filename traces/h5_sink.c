@@ -2,10 +2,10 @@
  * SPDX-License-Identifier: GPL-3.0-or-later */
 #include "h5_sink.h"
 
+#include "kvr_file.h"
 #include "kvr_memory.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -193,7 +193,7 @@ enum kvr_status kvr__sink_create(struct h5_sink *sink, hid_t *file,
 {
     kvr__h5_quiet();
     *sink = (struct h5_sink){.path = path};
-    sink->fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    sink->fd = kvr_create_temporary(path);
     if (sink->fd < 0)
         return kvr_fail(err, KVR_ERR_IO, "%s: cannot be created: %s", path,
                         strerror(errno));

@@ -17,8 +17,8 @@ struct h5_sink {
     uint64_t written; /* bytes, up to it */
 };
 
-/* Creates (or empties) the file, and an HDF5 file in it: the oldest format
- * that HDF5 writes, superblock 0. */
+/* Creates the file (kvr_create_temporary), and an HDF5 file in it: the oldest
+ * format that HDF5 writes, superblock 0. */
 enum kvr_status kvr__sink_create(struct h5_sink *sink, hid_t *file,
                                  const char *path, struct kvr_error *err);
 /* The failure so far as a status: path, the system's text, bytes written. */

@@ -83,15 +83,19 @@ static bool more_slots(struct h5_seen *seen)
 }
 
 /* The number of an object, a new one where it was not seen. */
-static bool number_of(uint32_t *number, struct h5_seen *seen, haddr_t address)
+static bool number_of(uint32_t *number, struct h5_walk *w, haddr_t address)
 {
-    if (2 * (seen->n + 1) > seen->n_slot && !more_slots(seen))
+    struct h5_seen *seen = &w->seen;
+
+    w->out.failed |= 2 * (seen->n + 1) > seen->n_slot && !more_slots(seen);
+    if (w->out.failed)
         return false;
     const size_t at = slot_of(seen, address);
     if (seen->slot[at] == 0) {
-        if (seen->n >= UINT32_MAX - 1 ||
-            !kvr_grow((void **)&seen->address, &seen->capacity, seen->n + 1,
-                      sizeof *seen->address))
+        w->out.failed |= seen->n >= UINT32_MAX - 1 ||
+                         !kvr_grow((void **)&seen->address, &seen->capacity,
+                                   seen->n + 1, sizeof *seen->address);
+        if (w->out.failed)
             return false;
         seen->address[seen->n++] = address;
         seen->slot[at] = (uint32_t)seen->n;
@@ -142,7 +146,7 @@ static herr_t tell_link(hid_t group, const char *name, const H5L_info_t *info,
         return 1;
     }
     if (w->links_left-- == 0 ||
-        (hard && !number_of(&number, &w->seen, info->u.address)))
+        (hard && !number_of(&number, w, info->u.address)))
         return -1;
     kvr__put_u32(&w->out, TAG_LINK);
     kvr__walk_text(w, name);
@@ -238,7 +242,7 @@ static bool begin(struct h5_walk *w, const char *path)
     const hid_t plist = H5Fget_create_plist(w->file);
     if (plist < 0 || H5Pget_sizes(plist, &address, &size) < 0 ||
         H5Oget_info2(w->file, &info, H5O_INFO_BASIC) < 0 ||
-        !number_of(&root, &w->seen, info.addr)) {
+        !number_of(&root, w, info.addr)) {
         tell_failure(w, "its root cannot be opened");
         return false;
     }
@@ -260,13 +264,13 @@ void kvr__h5_walk(int out, int keep, void *ud)
     if (size > 0 && begin(&w, ud)) {
         for (size_t i = 0; i < w.seen.n && w.source.error == 0; i++) {
             tell_object(&w, w.seen.address[i]);
-            kvr__walk_send(&w, true);
+            kvr__walk_send(&w, i % 16 == 0); /* a word now and then */
         }
         if (w.source.error != 0)
             tell_failure(&w, "cannot be read");
     }
     if (w.out.failed)
-        _exit(1);
+        _exit(CHILD_NO_MEMORY);
     kvr__put_u32(&w.out, TAG_END);
     kvr__put_u32(&w.out, (uint32_t)w.seen.n);
     kvr__walk_send(&w, true);

@@ -112,6 +112,7 @@ static bool tell_plain(struct h5_walk *w, hid_t attr, hid_t type, size_t n)
     uint8_t *value = calloc(n + 1, 1);
     const bool ok = value != NULL && H5Aread(attr, type, value) >= 0;
 
+    w->out.failed |= value == NULL;
     if (ok)
         kvr__walk_bytes(w, value, n);
     free(value);

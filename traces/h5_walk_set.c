@@ -121,6 +121,7 @@ static bool tell_compact(struct set_walk *s)
     uint8_t *data = calloc((size_t)n, size);
     const bool ok = data != NULL && H5Dread(s->set, s->type, H5S_ALL, H5S_ALL,
                                             H5P_DEFAULT, data) >= 0;
+    s->w->out.failed |= data == NULL;
     if (ok)
         kvr__walk_bytes(s->w, data, (size_t)n * size);
     free(data);

@@ -341,14 +341,23 @@ static enum kvr_status get_int(int64_t *value, const struct h5_index *file,
                     file->path, name);
 }
 
-static void get_model(struct dump *dump, const struct h5_index *file,
-                      const struct h5_object *object)
+static enum kvr_status get_model(struct dump *dump, const struct h5_index *file,
+                                 const struct h5_object *object,
+                                 struct kvr_error *err)
 {
-    if (dump->model != NULL || !kvr__h5_has_attr(file, object, "model") ||
-        kvr__h5_get_text(&dump->model, file, object, "model"))
-        return;
-    kvr_log(KVR_LOG_NOTE, "%s: attribute 'model' is not one string: left out",
-            file->path);
+    const char *text;
+
+    if (dump->model != NULL || !kvr__h5_has_attr(file, object, "model"))
+        return KVR_OK;
+    if (!kvr__h5_get_text(&text, file, object, "model")) {
+        kvr_log(KVR_LOG_NOTE,
+                "%s: attribute 'model' is not one string: left out",
+                file->path);
+        return KVR_OK;
+    }
+    dump->model = kvr_strdup(text);
+    return dump->model != NULL ? KVR_OK
+                               : kvr_no_memory(err, "model", strlen(text));
 }
 
 /* What the file says of itself, on the root or on the object that is read. */
@@ -372,13 +381,12 @@ static enum kvr_status read_attrs(struct dump *dump,
         dump->prompt_len = (uint32_t)prompt;
     if (groups > 0 && groups <= dump->n_head)
         dump->n_kv_head = (uint32_t)groups;
-    get_model(dump, file, object);
     if (heads != 0 && heads != dump->n_head)
         return kvr_fail(err, KVR_ERR_INPUT,
                         "%s: attribute n_heads is %lld, but the data has %u "
                         "heads",
                         dump->path, (long long)heads, dump->n_head);
-    return KVR_OK;
+    return get_model(dump, file, object, err);
 }
 
 static enum kvr_status read_all_attrs(struct dump *dump, struct kvr_error *err)

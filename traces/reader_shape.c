@@ -14,12 +14,11 @@ static enum kvr_status check_format(struct kvr_trace *trace,
                                     struct kvr_error *err)
 {
     const struct h5_object *root = kvr__h5_root(file);
-    char *format = NULL;
+    const char *format = NULL;
     int64_t version[2] = {0};
 
     const bool named = kvr__h5_get_text(&format, file, root, "format") &&
                        strcmp(format, KVR_FORMAT_NAME) == 0;
-    free(format);
     if (!named)
         return kvr_fail(err, KVR_ERR_INPUT,
                         "%s: an HDF5 file but not a trace: attribute 'format' "
@@ -87,8 +86,7 @@ static enum kvr_status load_texts(struct kvr_trace *trace,
                                   const char *group, struct kvr_error *err)
 {
     for (int i = 0; i < N_SHAPE_TEXT; i++) {
-        const char *name = kvr__shape_texts[i].name;
-        char *text = NULL;
+        const char *name = kvr__shape_texts[i].name, *text;
         if (strcmp(kvr__shape_texts[i].group, group) != 0 ||
             !kvr__h5_has_attr(file, object, name))
             continue;
@@ -96,7 +94,10 @@ static enum kvr_status load_texts(struct kvr_trace *trace,
             return kvr_fail(err, KVR_ERR_INPUT,
                             "%s: %s: attribute '%s' is not a string",
                             trace->path, group, name);
-        kvr__shape_set_text(trace->box, i, text);
+        char *copy = kvr_strdup(text);
+        if (copy == NULL)
+            return kvr_no_memory(err, name, strlen(text));
+        kvr__shape_set_text(trace->box, i, copy);
     }
     return KVR_OK;
 }
@@ -107,17 +108,16 @@ static enum kvr_status load_hash(struct kvr_trace *trace,
                                  struct kvr_error *err)
 {
     const struct h5_object *root = kvr__h5_root(file);
-    char *text = NULL;
+    const char *text = NULL;
 
     if (!kvr__h5_has_attr(file, root, "hash"))
         return KVR_OK;
     const bool is = kvr__h5_get_text(&text, file, root, "hash") &&
                     strlen(text) == KVR_HASH_TEXT - 1;
-    if (is)
+    if (is) {
         memcpy(trace->facts.hash, text, KVR_HASH_TEXT);
-    free(text);
-    if (is)
         return KVR_OK;
+    }
     return kvr_fail(err, KVR_ERR_INPUT,
                     "%s: /: attribute 'hash' is not a string of %d digits",
                     trace->path, KVR_HASH_TEXT - 1);
@@ -129,7 +129,7 @@ static enum kvr_status load_root(struct kvr_trace *trace,
 {
     const struct h5_object *root = kvr__h5_root(file);
     struct kvr_trace_shape *s = &trace->box->shape;
-    char *text = NULL;
+    const char *text = NULL;
     const struct {
         const char *name;
         uint32_t *value;
@@ -150,7 +150,6 @@ static enum kvr_status load_root(struct kvr_trace *trace,
     if (kvr__h5_has_attr(file, root, "source")) {
         const bool known = kvr__h5_get_text(&text, file, root, "source") &&
                            kvr__source_of(&s->source, text);
-        free(text);
         if (!known)
             return kvr_fail(err, KVR_ERR_INPUT,
                             "%s: attribute 'source' is none of capture, "
@@ -269,13 +268,12 @@ static enum kvr_status load_mask(struct kvr_layer_shape *y,
                                  const struct h5_object *group,
                                  const char *where, struct kvr_error *err)
 {
-    char *text = NULL;
+    const char *text = NULL;
     bool ok = true;
 
     if (kvr__h5_has_attr(file, group, "mask"))
         ok = kvr__h5_get_text(&text, file, group, "mask") &&
              kvr__mask_of(&y->mask, text);
-    free(text);
     if (!ok)
         return kvr_fail(err, KVR_ERR_INPUT,
                         "%s: %s: attribute 'mask' is none of causal, window, "

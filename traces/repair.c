@@ -62,7 +62,7 @@ static enum kvr_status repair_journal(const char *from, const char *to,
 static enum kvr_status copy_file(int in, const char *to, struct kvr_error *err)
 {
     enum { BLOCK = 1 << 16 };
-    const int out = open(to, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    const int out = kvr_create_temporary(to);
     uint8_t *block = malloc(BLOCK);
     enum kvr_status status = KVR_OK;
     off_t at = 0;

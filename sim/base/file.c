@@ -113,12 +113,18 @@ enum kvr_status kvr_sync_folder(const char *path, struct kvr_error *err)
     return KVR_OK;
 }
 
+int kvr_create_temporary(const char *path)
+{
+    if (unlink(path) != 0 && errno != ENOENT)
+        return -1;
+    return open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+}
+
 static enum kvr_status write_beside(const char *temporary, const char *path,
                                     const void *data, size_t size,
                                     struct kvr_error *err)
 {
-    const int fd =
-        open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    const int fd = kvr_create_temporary(temporary);
 
     if (fd < 0)
         return fail_system(err, path, "cannot be created");

@@ -32,6 +32,12 @@ enum kvr_status kvr_write_all(int fd, const void *data, size_t size,
                               const char *path,
                               struct kvr_error *err) KVR_MUST_CHECK;
 
+/* Opens a new file for reading and writing under a temporary name. What a
+ * process that was killed left there is removed first; a link is never
+ * followed, and a file that somebody else makes at the same time is not shared
+ * (EEXIST). -1 and errno: it cannot be made. */
+int kvr_create_temporary(const char *path);
+
 /* Syncs the directory that holds `path`, so that a rename in it lasts. */
 enum kvr_status kvr_sync_folder(const char *path,
                                 struct kvr_error *err) KVR_MUST_CHECK;

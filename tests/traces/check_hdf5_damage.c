@@ -84,12 +84,11 @@ START_TEST(strings_are_read_as_they_are)
     H5Fclose(file);
     must(kvr__h5_open(&index, path, &err));
     for (int i = 0; i < 5; i++) {
-        char *text = NULL;
+        const char *text = NULL;
         ck_assert_msg(
             kvr__h5_get_text(&text, index, kvr__h5_root(index), names[i]), "%s",
             names[i]);
         ck_assert_str_eq(text, expected[i]);
-        free(text);
     }
     kvr__h5_close(index);
 }
@@ -379,6 +378,28 @@ START_TEST(only_regular_files_are_read)
 }
 END_TEST
 
+/* What lies under a temporary name is neither followed nor written to. */
+START_TEST(a_temporary_file_is_a_new_one)
+{
+    const char *killed = made_data("awkward/att_writer_killed.h5");
+    struct kvr_error err = {0};
+    char other[300], link[300];
+
+    snprintf(other, sizeof other, "%s", made_path("other"));
+    ck_assert(made_copy(other, killed, 100));
+    for (int i = 0; i < 2; i++) {
+        snprintf(link, sizeof link, "%s",
+                 made_path(i == 0 ? "n.h5.part.tmp" : "n.kvt.h5.part.tmp"));
+        ck_assert_int_eq(symlink(other, link), 0);
+        if (i == 0)
+            must(kvr_trace_repair(killed, made_path("n.h5"), true, &err));
+        else
+            must(made_write(&small, made_path("n.kvt.h5"), true, &err));
+        ck_assert_uint_eq(made_size(other), 100);
+    }
+}
+END_TEST
+
 /* Whatever a child says, the parent ends with an index or a message. */
 START_TEST(what_a_child_says_is_not_believed)
 {
@@ -419,4 +440,5 @@ KVR_SUITE("hdf5_damage", strings_are_read_as_they_are, a_traces_strings_survive,
           an_attribute_of_another_kind_is_not_absent,
           a_layers_number_is_bounded, a_trace_without_a_hash_is_not_verified,
           what_libhdf5_does_not_survive_is_a_message, the_child_is_nobody_elses,
-          only_regular_files_are_read, what_a_child_says_is_not_believed)
+          only_regular_files_are_read, a_temporary_file_is_a_new_one,
+          what_a_child_says_is_not_believed)
