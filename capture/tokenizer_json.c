@@ -194,10 +194,15 @@ static enum kvr_status read_added_token(struct reading *r, const json_t *token,
                         kvr_view_show(shown, text));
     r->texts[id] = text;
     r->flags[id] = added_flags(token, known != NULL);
-    if ((r->flags[id] & KVR_NORMALIZED) != 0 && r->v.nfc &&
-        kvr_nfc_check((const uint8_t *)text.bytes, text.size, err) != KVR_OK)
-        return kvr_error_prefix(err, "added token '%s'",
-                                kvr_view_show(shown, text));
+    if ((r->flags[id] & KVR_NORMALIZED) != 0 && r->v.nfc) {
+        const enum kvr_status status =
+            kvr_nfc_check((const uint8_t *)text.bytes, text.size, err);
+        if (status != KVR_OK) {
+            kvr_error_prefix(err, "added token '%s'",
+                             kvr_view_show(shown, text));
+            return status;
+        }
+    }
     /* runs of U+2581 are for blanks, which merges make of them */
     if (!special && (r->flags[id] & KVR_NORMALIZED) == 0 &&
         r->v.kind == KVR_TOKENIZER_SPM && text.size >= KVR_BLANK_SIZE &&
