@@ -11,6 +11,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/time.h>
@@ -36,10 +37,12 @@ enum {
     MORE_MEMORY = 512 << 20, /* than is mapped where the child begins */
 };
 
-void kvr__child_step(void)
+void kvr__child_step(const struct child *child, const char *what,
+                     const char *name)
 {
     const struct itimerval limit = {.it_value.tv_sec = STEP_SECONDS};
 
+    (void)snprintf(child->doing, CHILD_DOING, "%s%s", what, name);
     (void)setitimer(ITIMER_PROF, &limit, NULL);
 }
 
@@ -105,21 +108,23 @@ static bool keep_files(int out, int keep)
     return true;
 }
 
-static void be_child(pid_t parent, int out, int keep, kvr__child_fn fn,
+static void be_child(pid_t parent, struct child child, kvr__child_fn fn,
                      void *ud)
 {
     const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
 
     reset_signals();
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent ||
-        !keep_files(out, keep))
+        !keep_files(child.out, child.keep))
         _exit(1);
+    child.out = 3;
+    child.keep = 4;
     lower_limit(RLIMIT_CORE, 0);
     const uint64_t pages = SANITIZED ? 0 : mapped_pages();
     if (pages != 0)
         lower_limit(RLIMIT_AS, pages * page + MORE_MEMORY);
-    kvr__child_step();
-    fn(3, 4, ud);
+    kvr__child_step(&child, "", "");
+    fn(&child, ud);
     _exit(0);
 }
 
@@ -178,27 +183,42 @@ static int reap(pid_t pid)
     return end;
 }
 
-static enum kvr_status judge_end(int end, const char *path,
+/* " at attribute 'x'", or "". The child may have written anything there. */
+static void place_text(char out[CHILD_DOING + 16], const char *doing)
+{
+    const size_t n = strnlen(doing, CHILD_DOING - 1);
+
+    snprintf(out, CHILD_DOING + 16, "%s%.*s", n > 0 ? " at " : "", (int)n,
+             doing);
+    for (char *c = out; *c != '\0'; c++)
+        if ((unsigned char)*c < 32 || *c == 127)
+            *c = '?';
+}
+
+static enum kvr_status judge_end(int end, const char *path, const char *doing,
                                  struct kvr_error *err)
 {
+    char at[CHILD_DOING + 16];
+
+    place_text(at, doing);
     if (WIFSIGNALED(end) && WTERMSIG(end) == SIGPROF)
         return kvr_fail(err, KVR_ERR_INPUT,
                         "%s: the HDF5 library did not come to an end reading "
-                        "this file: damaged",
-                        path);
+                        "this file%s: damaged",
+                        path, at);
     if (WIFSIGNALED(end))
         return kvr_fail(err, KVR_ERR_INPUT,
                         "%s: the HDF5 library crashed (signal %d) reading this "
-                        "file: damaged",
-                        path, WTERMSIG(end));
+                        "file%s: damaged",
+                        path, WTERMSIG(end), at);
     if (WIFEXITED(end) && WEXITSTATUS(end) == CHILD_NO_MEMORY)
         return kvr_fail(err, KVR_ERR_MEMORY, "%s: no memory for its index",
                         path);
     if (end != 0)
         return kvr_fail(err, KVR_ERR_INPUT,
                         "%s: the process that reads this file with the HDF5 "
-                        "library gave up (exit code %d)",
-                        path, WIFEXITED(end) ? WEXITSTATUS(end) : -1);
+                        "library gave up%s (exit code %d)",
+                        path, at, WIFEXITED(end) ? WEXITSTATUS(end) : -1);
     return KVR_OK;
 }
 
@@ -228,7 +248,7 @@ static enum kvr_status judge_hearing(enum hearing hearing, const char *path,
     return KVR_OK;
 }
 
-static pid_t start(int pipes[2], kvr__child_fn fn, int keep, void *ud)
+static pid_t start(const struct child *child, kvr__child_fn fn, void *ud)
 {
     const pid_t parent = getpid();
     sigset_t all, before;
@@ -238,38 +258,56 @@ static pid_t start(int pipes[2], kvr__child_fn fn, int keep, void *ud)
     (void)pthread_sigmask(SIG_SETMASK, &all, &before);
     const pid_t pid = fork();
     if (pid == 0)
-        be_child(parent, pipes[1], keep, fn, ud);
+        be_child(parent, *child, fn, ud);
     const int code = errno;
     (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
     errno = code;
     return pid;
 }
 
-enum kvr_status kvr__child_run(struct bytes *said, const char *path,
-                               uint64_t most, kvr__child_fn fn, int keep,
-                               void *ud, struct kvr_error *err)
+/* Hears the child out and judges how it ended. */
+static enum kvr_status attend(struct bytes *said, pid_t pid, int in,
+                              const char *path, uint64_t most,
+                              const char *doing, struct kvr_error *err)
 {
-    int pipes[2];
-
-    if (pipe2(pipes, O_CLOEXEC) != 0)
-        return kvr_fail(err, KVR_ERR_IO, "%s: no pipe: %s", path,
-                        strerror(errno));
-    const pid_t pid = start(pipes, fn, keep, ud);
-    if (pid < 0) {
-        const int code = errno;
-        close(pipes[0]);
-        close(pipes[1]);
-        return kvr_fail(err, KVR_ERR_IO, "%s: no process to read it in: %s",
-                        path, strerror(code));
-    }
-    close(pipes[1]);
-    const enum hearing hearing = hear(said, pipes[0], most);
+    const enum hearing hearing = hear(said, in, most);
     const int code = errno;
-    close(pipes[0]);
+
     if (hearing != HEARD_ALL)
         (void)kill(pid, SIGKILL);
     const int end = reap(pid);
     const enum kvr_status status =
         judge_hearing(hearing, path, most, code, err);
-    return status != KVR_OK ? status : judge_end(end, path, err);
+    return status != KVR_OK ? status : judge_end(end, path, doing, err);
+}
+
+enum kvr_status kvr__child_run(struct bytes *said, const char *path,
+                               uint64_t most, kvr__child_fn fn, int keep,
+                               void *ud, struct kvr_error *err)
+{
+    enum kvr_status status;
+    int pipes[2];
+    void *doing = mmap(NULL, CHILD_DOING, PROT_READ | PROT_WRITE,
+                       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+    if (doing == MAP_FAILED)
+        return kvr_no_memory(err, "a child process", CHILD_DOING);
+    if (pipe2(pipes, O_CLOEXEC) != 0) {
+        status =
+            kvr_fail(err, KVR_ERR_IO, "%s: no pipe: %s", path, strerror(errno));
+        (void)munmap(doing, CHILD_DOING);
+        return status;
+    }
+    const struct child child = {.out = pipes[1], .keep = keep, .doing = doing};
+    const pid_t pid = start(&child, fn, ud);
+    status = pid >= 0
+                 ? KVR_OK
+                 : kvr_fail(err, KVR_ERR_IO, "%s: no process to read it in: %s",
+                            path, strerror(errno));
+    close(pipes[1]);
+    if (pid >= 0)
+        status = attend(said, pid, pipes[0], path, most, doing, err);
+    close(pipes[0]);
+    (void)munmap(doing, CHILD_DOING);
+    return status;
 }

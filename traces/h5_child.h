@@ -15,19 +15,28 @@
 #include "kvr_error.h"
 
 enum { CHILD_NO_MEMORY = 3 }; /* its exit code */
+enum { CHILD_DOING = 100 };   /* bytes of what it is at */
 
-/* Runs in the child: writes to `out` (a pipe) and returns. `keep` is open. */
-typedef void (*kvr__child_fn)(int out, int keep, void *ud);
+struct child {
+    int out;     /* a pipe to the parent */
+    int keep;    /* the file that was to stay open */
+    char *doing; /* shared with the parent */
+};
 
-/* All that fn wrote, at most `most` bytes. KVR_ERR_INPUT, naming `path`, where
- * the child crashed, was not done within a second of processor time after its
- * last kvr__child_step, or did not write for a minute. KVR_ERR_MEMORY where it
- * exits with CHILD_NO_MEMORY. */
+/* Runs in the child: writes to child->out and returns. */
+typedef void (*kvr__child_fn)(const struct child *child, void *ud);
+
+/* All that fn wrote, at most `most` bytes. KVR_ERR_INPUT, naming `path` and
+ * what the child was at, where it crashed, was not done within a second of
+ * processor time after its last kvr__child_step, or did not write for a
+ * minute. KVR_ERR_MEMORY where it exits with CHILD_NO_MEMORY. */
 enum kvr_status kvr__child_run(struct bytes *said, const char *path,
                                uint64_t most, kvr__child_fn fn, int keep,
                                void *ud, struct kvr_error *err);
 
-/* For the child, before each call that should be over soon. */
-void kvr__child_step(void);
+/* For the child, before each call that should be over soon. `what` and `name`
+ * say what it is at, e.g. "attribute " and its name. */
+void kvr__child_step(const struct child *child, const char *what,
+                     const char *name);
 
 #endif

@@ -2,7 +2,6 @@
  * SPDX-License-Identifier: GPL-3.0-or-later */
 #include "h5_walk.h"
 
-#include "h5_child.h"
 #include "h5_index.h"
 #include "h5_stream.h"
 #include "kvr_memory.h"
@@ -34,7 +33,8 @@ void kvr__walk_send(struct h5_walk *w, bool now)
     if (!now && w->out.n < SEND_BYTES)
         return;
     while (done < w->out.n && !w->out.failed) {
-        const ssize_t n = write(w->pipe, w->out.data + done, w->out.n - done);
+        const ssize_t n =
+            write(w->child->out, w->out.data + done, w->out.n - done);
         if (n < 0 && errno == EINTR)
             continue;
         w->out.failed = n <= 0;
@@ -139,7 +139,7 @@ static herr_t tell_link(hid_t group, const char *name, const H5L_info_t *info,
     uint32_t number = 0;
 
     (void)group;
-    kvr__child_step();
+    kvr__child_step(w->child, "link ", name);
     links->names.used += (strlen(name) + 8) / 8 * 8;
     if (links->names.room != 0 && links->names.used > links->names.room) {
         links->names.exceeded = true;
@@ -162,7 +162,7 @@ static void tell_links(struct h5_walk *w, hid_t group)
     H5G_info_t info;
     hsize_t next = 0;
 
-    kvr__child_step();
+    kvr__child_step(w->child, "the links of a group", "");
     /* an old group has a heap; the size of a new one's tells nothing */
     if (H5Gget_info(group, &info) >= 0 &&
         info.storage_type == H5G_STORAGE_TYPE_SYMBOL_TABLE)
@@ -192,7 +192,7 @@ static enum h5_object_kind kind_of(hid_t object)
 
 static void tell_object(struct h5_walk *w, haddr_t address)
 {
-    kvr__child_step();
+    kvr__child_step(w->child, "an object", "");
     const hid_t object = H5Oopen_by_addr(w->file, address);
     const enum h5_object_kind kind =
         object >= 0 ? kind_of(object) : OBJECT_OTHER;
@@ -233,7 +233,7 @@ static bool begin(struct h5_walk *w, const char *path)
     uint32_t root;
 
     kvr__h5_quiet();
-    kvr__child_step();
+    kvr__child_step(w->child, "its beginning", "");
     w->file = kvr__source_open(&w->source, path);
     if (w->file < 0) {
         tell_failure(w, "cannot be opened as HDF5");
@@ -251,11 +251,11 @@ static bool begin(struct h5_walk *w, const char *path)
     return true;
 }
 
-void kvr__h5_walk(int out, int keep, void *ud)
+void kvr__h5_walk(const struct child *child, void *ud)
 {
-    const off_t size = lseek(keep, 0, SEEK_END);
-    struct h5_walk w = {.pipe = out,
-                        .source = {.fd = keep, .size = (uint64_t)size}};
+    const off_t size = lseek(child->keep, 0, SEEK_END);
+    struct h5_walk w = {.child = child,
+                        .source = {.fd = child->keep, .size = (uint64_t)size}};
 
     /* a link or a chunk's place takes some bytes of the file: more of them
      * than that are told by a tree that runs in circles */

@@ -4,6 +4,7 @@
 #define H5_WALK_H
 
 #include "bytes.h"
+#include "h5_child.h"
 #include "h5_source.h"
 
 /* Objects by their addresses, each once. */
@@ -15,9 +16,9 @@ struct h5_seen {
 };
 
 struct h5_walk {
+    const struct child *child;
     struct h5_source source;
     hid_t file;
-    int pipe;
     struct bytes out; /* not yet sent */
     struct h5_seen seen;
     uint64_t variable_bytes; /* of a string of variable length, as stored */
@@ -25,7 +26,7 @@ struct h5_walk {
 };
 
 /* To be run by kvr__child_run: ud is the file's path, NUL-terminated. */
-void kvr__h5_walk(int out, int keep, void *ud);
+void kvr__h5_walk(const struct child *child, void *ud);
 
 /* ---- for the parts of the walk ---- */
 

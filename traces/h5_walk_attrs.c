@@ -2,7 +2,6 @@
  * SPDX-License-Identifier: GPL-3.0-or-later */
 #include "h5_walk.h"
 
-#include "h5_child.h"
 #include "h5_index.h"
 #include "h5_stream.h"
 
@@ -162,7 +161,7 @@ static herr_t tell_attr(hid_t object, const char *name, const H5A_info_t *info,
     struct h5_walk *w = attrs->w;
     const size_t before = w->out.n;
 
-    kvr__child_step();
+    kvr__child_step(w->child, "attribute ", name);
     const hid_t attr = H5Aopen(object, name, H5P_DEFAULT);
     const hid_t type = attr >= 0 ? H5Aget_type(attr) : -1;
     const uint64_t n = type >= 0 ? count_of(attr) : 0;
@@ -217,7 +216,7 @@ void kvr__walk_attrs(struct h5_walk *w, hid_t object)
     struct attr_walk attrs = {.w = w};
     hsize_t next = 0;
 
-    kvr__child_step();
+    kvr__child_step(w->child, "the attributes of an object", "");
     attrs.room = room_of(object);
     if (attrs.room == 0)
         kvr__walk_problem(w, TAG_ATTR_PROBLEM, "its header cannot be read");

@@ -3,7 +3,6 @@
  * SPDX-License-Identifier: GPL-3.0-or-later */
 #include "h5_walk.h"
 
-#include "h5_child.h"
 #include "h5_index.h"
 #include "h5_stream.h"
 #include "kvr_memory.h"
@@ -231,7 +230,7 @@ static void tell_chunks(struct set_walk *s)
     s->w->cells_left -= s->cells;
     for (uint64_t cell = 0; cell < s->cells; cell++) {
         if (cell % 16 == 0)
-            kvr__child_step();
+            kvr__child_step(s->w->child, "the chunks of a dataset", "");
         if (!tell_chunk(s, at, cell)) {
             kvr__walk_problem(s->w, TAG_PROBLEM,
                               "the place of a chunk cannot be found: damaged");
@@ -292,6 +291,7 @@ void kvr__walk_set(struct h5_walk *w, hid_t set)
 {
     struct set_walk s = {.w = w, .set = set, .space = -1};
 
+    kvr__child_step(w->child, "a dataset", "");
     s.plist = H5Dget_create_plist(set);
     s.type = H5Dget_type(set);
     if (s.plist < 0 || s.type < 0) {

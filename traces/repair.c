@@ -91,14 +91,13 @@ out:
 
 /* h5clear's own means: a property of the file access list. In a child, which
  * says nothing or why it could not. */
-static void clear_in_child(int out, int keep, void *ud)
+static void clear_in_child(const struct child *child, void *ud)
 {
     const hid_t access = H5Pcreate(H5P_FILE_ACCESS);
     char reason[H5_REASON_TEXT + 1] = "?";
     hbool_t clear = 1;
     hid_t file = -1;
 
-    (void)keep;
     kvr__h5_quiet();
     if (access >= 0 && H5Pset_file_locking(access, 0, 1) >= 0 &&
         H5Pset(access, "clear_status_flags", &clear) >= 0)
@@ -106,7 +105,7 @@ static void clear_in_child(int out, int keep, void *ud)
     if (file >= 0 && H5Fclose(file) >= 0)
         return;
     (void)kvr__h5_reason(reason + 1);
-    (void)!write(out, reason, strlen(reason));
+    (void)!write(child->out, reason, strlen(reason));
 }
 
 static enum kvr_status clear_flag(char *path, struct kvr_error *err)

@@ -326,6 +326,8 @@ START_TEST(what_libhdf5_does_not_survive_is_a_message)
         save(path, b);
         const time_t begin = time(NULL);
         must_fail(kvr_trace_open(&trace, path, &err), KVR_ERR_INPUT, path);
+        ck_assert_msg(i == 1 || strstr(err.message, " at attribute ") != NULL,
+                      "%s", err.message);
         must_fail(kvr_trace_check(&report, path, 1, 0, &err), KVR_ERR_INPUT,
                   path);
         must_fail(kvr_import(path, made_path("d.kvt.h5"), &options, &err),

@@ -392,8 +392,10 @@ static void fill_heap(const char *path)
 /* The sanitizer ends the child before it has looked. */
 #ifdef __SANITIZE_ADDRESS__
 #define LONG_ATTRIBUTE "gave up"
+#define ENDLESS_NAME "gave up"
 #else
 #define LONG_ATTRIBUTE "an attribute is longer"
+#define ENDLESS_NAME "a name in its groups has no end"
 #endif
 
 /* HDF5 1.10 reads past its buffers with each. In the first the filters are gone
@@ -414,7 +416,7 @@ START_TEST(what_hdf5_would_read_past_is_refused)
     ck_assert(made_copy(made_path("names.h5"), gzip, made_size(gzip)));
     fill_heap(made_path("names.h5"));
     must_fail(kvr_import(made_path("names.h5"), out_path(), &o, &err),
-              KVR_ERR_INPUT, "a name in its groups has no end");
+              KVR_ERR_INPUT, ENDLESS_NAME);
 }
 END_TEST
 
