@@ -32,7 +32,7 @@
 #endif
 
 enum {
-    STEP_SECONDS = SANITIZED ? 10 : 1,
+    STEP_MS = SANITIZED ? 10000 : 600, /* of processor time */
     SILENCE_SECONDS = 60,
     MORE_MEMORY = 512 << 20, /* than is mapped where the child begins */
 };
@@ -40,7 +40,9 @@ enum {
 void kvr__child_step(const struct child *child, const char *what,
                      const char *name)
 {
-    const struct itimerval limit = {.it_value.tv_sec = STEP_SECONDS};
+    const struct itimerval limit = {
+        .it_value = {.tv_sec = STEP_MS / 1000,
+                     .tv_usec = STEP_MS % 1000 * 1000}};
 
     (void)snprintf(child->doing, CHILD_DOING, "%s%s", what, name);
     (void)setitimer(ITIMER_PROF, &limit, NULL);

@@ -27,7 +27,7 @@ struct child {
 typedef void (*kvr__child_fn)(const struct child *child, void *ud);
 
 /* All that fn wrote, at most `most` bytes. KVR_ERR_INPUT, naming `path` and
- * what the child was at, where it crashed, was not done within a second of
+ * what the child was at, where it crashed, was not done within 0.6 s of
  * processor time after its last kvr__child_step, or did not write for a
  * minute. KVR_ERR_MEMORY where it exits with CHILD_NO_MEMORY. */
 enum kvr_status kvr__child_run(struct bytes *said, const char *path,

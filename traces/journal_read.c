@@ -25,8 +25,14 @@ bool kvr_journal_is(const char *path)
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     uint32_t magic = 0;
 
+    struct stat st;
+
     if (fd < 0)
         return false;
+    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
+        close(fd);
+        return false;
+    }
     /* One that cannot be read is opened as a journal, which says why. */
     const bool is = kvr__pread_all(fd, &magic, sizeof magic, 0)
                         ? magic == JOURNAL_MAGIC
