@@ -5,7 +5,7 @@
 # the script, but only after the other parts have run.
 #
 # usage: full.sh [JOBS [PART ..]]; parts: memcheck cppcheck tidy fuzz kills
-# bytes mutants nvcc emulated
+# bytes inject mutants nvcc emulated
 # SPDX-License-Identifier: GPL-3.0-or-later
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -100,6 +100,15 @@ bytes_part() {
     say "bytes: 3000 compressors, 96 tiles each"
 }
 
+# Every place where a call can fail, up to 600 of a kind in a command.
+inject_part() {
+    configure_build build-release || return 1
+    local built=$PWD/build-release
+    INJECT_POINTS=600 bash tests/inject/inject.sh "$built/kvreplay" "$PWD" \
+        "$built/tests/kvr_inject.so" >&2 || return 1
+    say "inject: every command survives a call that fails"
+}
+
 kills_part() {
     configure_build build-asan -DCMAKE_BUILD_TYPE=RelWithDebInfo \
         -DKVR_SANITIZE=address || return 1
@@ -137,7 +146,7 @@ emulated_part() {
         build-emulated/tests/check_decoder_smollm2 >&2
 }
 
-parts=(memcheck cppcheck tidy fuzz kills bytes mutants nvcc emulated)
+parts=(memcheck cppcheck tidy fuzz kills bytes inject mutants nvcc emulated)
 [ $# -gt 0 ] && parts=("$@")
 for part in "${parts[@]}"; do
     say "$part"

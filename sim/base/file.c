@@ -100,16 +100,23 @@ static char *folder_of(const char *path)
 
 enum kvr_status kvr_sync_folder(const char *path, struct kvr_error *err)
 {
-    char *folder = folder_of(path);
+    /* What it syncs is there already: it may not fail for want of memory. */
+    char folder[PATH_MAX];
+    const char *slash = strrchr(path, '/');
+    const size_t n = slash != NULL ? (size_t)(slash - path) : 0;
 
-    if (folder == NULL)
-        return kvr_no_memory(err, "a path", strlen(path));
-    const int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (n >= sizeof folder)
+        return kvr_fail(err, KVR_ERR_IO, "%s: its name is too long", path);
+    memcpy(folder, path, n);
+    folder[n] = '\0';
+    const int fd = open(slash == NULL ? "."
+                        : n == 0      ? "/"
+                                      : folder,
+                        O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd >= 0) {
         (void)fsync(fd); /* some file systems cannot sync folders */
         close(fd);
     }
-    free(folder);
     return KVR_OK;
 }
 
