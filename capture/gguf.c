@@ -388,8 +388,10 @@ static enum kvr_status check_extents(struct kvr_gguf_part *part,
             return no_owner(part, gap, shown, err);
         tensor->data = part->bytes + part->data_at + offset;
     }
-    if (part->n_tensors > 0 && part->size - file_end >= part->alignment)
-        return no_owner(part, part->size - file_end, NULL, err);
+    const uint64_t over = part->size - file_end;
+    const uint64_t padding = -file_end & (part->alignment - 1);
+    if (part->n_tensors > 0 && over > padding)
+        return no_owner(part, over - padding, NULL, err);
     return KVR_OK;
 }
 

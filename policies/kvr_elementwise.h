@@ -13,8 +13,12 @@
 
 #if defined(__x86_64__)
 #define KVR_TARGET_AVX2 __attribute__((target("avx2")))
+#if defined(__clang__) /* which knows no preference per function */
+#define KVR_TARGET_AVX512 __attribute__((target("avx512f,avx512vl")))
+#else
 #define KVR_TARGET_AVX512 \
     __attribute__((target("avx512f,avx512vl,prefer-vector-width=512")))
+#endif
 #else /* one build for the machine: NEON is part of AArch64's base */
 #define KVR_TARGET_AVX2
 #define KVR_TARGET_AVX512

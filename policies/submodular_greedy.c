@@ -20,7 +20,8 @@
 enum { RECENT, HISTORY, H, SHRINK, EPS, TAU };
 enum { SQRT, LOG, CAP };
 enum { DELETE, FORWARD };
-enum { LANES = 8, NONE = UINT32_MAX };
+enum { LANES = 8 };
+static const uint32_t NONE = UINT32_MAX;
 static const double TIE = 1e-12;
 
 static const struct kvr_param params[] = {

@@ -5,6 +5,9 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 
 static const char *const names[KVR_N_ISA] = {
     [KVR_ISA_BASE] = "base",
@@ -14,12 +17,23 @@ static const char *const names[KVR_N_ISA] = {
 
 static atomic_int chosen = -1; /* -1: not looked up yet */
 
+#if defined(__x86_64__)
+/* clang 14 does not know it by name: bit 29 of ecx. That the system saves the
+ * registers follows from avx2. */
+static bool has_f16c(void)
+{
+    unsigned eax, ebx, ecx, edx;
+
+    return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+}
+#endif
+
 bool kvr_isa_available(enum kvr_isa isa)
 {
 #if defined(__x86_64__)
     if (isa == KVR_ISA_AVX2)
-        return __builtin_cpu_supports("avx2") &&
-               __builtin_cpu_supports("f16c") && __builtin_cpu_supports("fma");
+        return __builtin_cpu_supports("avx2") && has_f16c() &&
+               __builtin_cpu_supports("fma");
     if (isa == KVR_ISA_AVX512)
         return __builtin_cpu_supports("avx512f") &&
                __builtin_cpu_supports("avx512vl") &&

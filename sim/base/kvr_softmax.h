@@ -28,7 +28,8 @@ static inline float kvr_exp(float x)
     p = p * r + 1.6666665459e-1f;
     p = p * r + 5.0000001201e-1f;
     p = (p * (r * r) + r) + 1.0f;
-    const float safe = x < -87.3f ? -126.0f : n; /* no shift of a negative */
+    /* no shift of a negative, and a NaN is no int */
+    const float safe = x >= -87.3f ? n : -126.0f;
     const int32_t bits = (int32_t)((uint32_t)((int32_t)safe + 127) << 23);
     float power;
     memcpy(&power, &bits, sizeof power);

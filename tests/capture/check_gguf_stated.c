@@ -5,6 +5,7 @@
 
 #include "gguf_made.h"
 #include "kvr_capture.h"
+#include "kvr_file.h"
 
 #include <string.h>
 #include <unistd.h>
@@ -35,6 +36,21 @@ static enum kvr_status open_with(struct kvr_model *model,
 
     made_gguf_write(path, TINY, &changes);
     return kvr_model_init(model, path, err);
+}
+
+/* Where the tensor's bytes lie: the file is read once more. */
+static size_t offset_in_file(const char *name, const struct kvr_gguf_tensor *t)
+{
+    uint8_t *bytes;
+    size_t size, at = 0;
+    struct kvr_error err = {0};
+
+    must(kvr_file_read(&bytes, &size, name, 1 << 20, &err));
+    while (at + t->size <= size && memcmp(bytes + at, t->data, t->size) != 0)
+        at++;
+    ck_assert_uint_le(at + t->size, size);
+    free(bytes);
+    return at;
 }
 
 static const struct {
@@ -185,7 +201,11 @@ START_TEST(bytes_of_no_tensor_are_refused)
     made_gguf_write(path, TINY, &changes);
     must_fail(kvr_gguf_open(&gguf, path, &err), KVR_ERR_INPUT,
               "32 bytes at its end");
-    changes.tail = 31;
+    changes.tail = 3;
+    made_gguf_write(path, TINY, &changes);
+    must_fail(kvr_gguf_open(&gguf, path, &err), KVR_ERR_INPUT,
+              "3 bytes at its end");
+    changes.tail = 0; /* the padding belongs to the format */
     made_gguf_write(path, TINY, &changes);
     must(kvr_gguf_open(&gguf, path, &err));
     kvr_gguf_close(gguf);
@@ -208,6 +228,42 @@ START_TEST(lost_tensor_of_a_split_is_missed)
 }
 END_TEST
 
+/* NaN in the embedding of a token: no conversion of it to an integer (the
+ * sanitizers look at that), and no trace. */
+START_TEST(weights_that_are_no_numbers_end_the_run)
+{
+    static const uint8_t nan[2] = {0x00, 0x7e};
+    const struct made_gguf same = {0};
+    struct kvr_gguf *gguf;
+    struct kvr_capture *capture;
+    struct kvr_capture_result result;
+    struct kvr_error err = {0};
+    char output[80];
+
+    made_gguf_write(path, TINY, &same);
+    must(kvr_gguf_open(&gguf, path, &err));
+    const struct kvr_gguf_tensor *t =
+        kvr_gguf_tensor_named(gguf, "blk.0.attn_q.weight");
+    ck_assert_ptr_nonnull(t);
+    ck_assert_uint_eq(t->type, 1); /* f16 */
+    FILE *file = fopen(path, "r+b");
+    ck_assert_ptr_nonnull(file);
+    const size_t at = offset_in_file(path, t);
+    ck_assert_int_eq(fseek(file, (long)at, SEEK_SET), 0);
+    ck_assert_uint_eq(fwrite(nan, 1, sizeof nan, file), sizeof nan);
+    ck_assert_int_eq(fclose(file), 0);
+    kvr_gguf_close(gguf);
+    snprintf(output, sizeof output, "%s.kvt.h5", path);
+    const struct kvr_capture_options options = {
+        .model = path, .prompt = "hello", .output = output};
+    must(kvr_capture_new(&capture, &options, &err));
+    must_fail(kvr_capture_run(capture, &result, NULL, NULL, &err),
+              KVR_ERR_INPUT, "finite");
+    kvr_capture_free(capture);
+    ck_assert_int_ne(access(output, F_OK), 0);
+}
+END_TEST
+
 #define COUNT(list) (int)(sizeof(list) / sizeof(list)[0])
 
 int main(void)
@@ -222,6 +278,7 @@ int main(void)
     tcase_add_test(tc, long_names_end_with_a_character);
     tcase_add_test(tc, bytes_of_no_tensor_are_refused);
     tcase_add_test(tc, lost_tensor_of_a_split_is_missed);
+    tcase_add_test(tc, weights_that_are_no_numbers_end_the_run);
     suite_add_tcase(suite, tc);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

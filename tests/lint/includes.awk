@@ -22,7 +22,7 @@ function library_of(header) {
     if (header ~ /^isa-l\//) return "isal"
     if (header ~ /^(cblas|openblas_config|lapacke)/) return "blas"
     if (header ~ /^pcre2/) return "pcre2"
-    if (header ~ /^[a-z0-9]*intrin\.h$/) return "intrinsics"
+    if (header ~ /^([a-z0-9]*intrin|cpuid)\.h$/) return "intrinsics"
     if (header ~ /^(pthread|threads|semaphore)\.h$/) return "threads"
     if (header ~ /^dlfcn\.h$/) return "dl"
     if (header ~ /^[a-z_]+$/) return "cpp"
