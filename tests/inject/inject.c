@@ -53,8 +53,14 @@ static int begin(int argc, char **argv, char **env)
     const char *text = getenv("INJECT");
     char how = 0;
 
-    if (text != NULL)
-        sscanf(text, "%15[^:]:%ld:%c", call, &wanted, &how);
+    if (text != NULL) { /* CALL:N or CALL:N:e */
+        const size_t n = strcspn(text, ":");
+        char *end;
+        if (n < sizeof call)
+            memcpy(call, text, n);
+        wanted = strtol(text + n + (text[n] == ':'), &end, 10);
+        how = *end == ':' ? end[1] : 0;
+    }
     every = how == 'e';
     dl_iterate_phdr(first, NULL);
     live = 1;
