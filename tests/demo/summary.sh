@@ -57,14 +57,17 @@ END {
 }'
 csv "$out/gap.csv" | awk -F '\t' "$pick"'
 get("scope") == "model" && get("class") == "online" {
-    b = get("budget_spec"); m = get("miss") + 0
-    if (!(b in best) || m < best[b]) { best[b] = m; who[b] = get("policy") }
+    b = get("budget_spec"); v = get("versus_verdict")
+    if (v == "least") who[b] = get("spec") who[b]
+    if (v == "cannot tell" || v == "equal") who[b] = who[b] " or " get("spec")
     if (!(b in seen)) { order[++n] = b; seen[b] = 1 }
 }
 END {
-    printf "\nLeast loss of the online rules here:"
+    printf "\nLeast loss of the online rules here"
+    printf " (\"or\": this text cannot tell):"
     for (i = 1; i <= n; i++)
-        printf " %s %s%s", order[i], who[order[i]], i < n ? "," : ".\n"
+        printf "\n  %s: %s", order[i], who[order[i]]
+    printf "\n"
 }'
 grep '^model' "$out/sparsity.txt" | awk '{
     printf "\nSparsity: %s of the causal entries are below 1 %% of their " \
