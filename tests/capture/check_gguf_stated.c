@@ -229,7 +229,7 @@ START_TEST(lost_tensor_of_a_split_is_missed)
 }
 END_TEST
 
-/* NaN in the embedding of a token: no conversion of it to an integer (the
+/* NaN in a gate: no conversion of it to an integer (the
  * sanitizers look at that), and no trace. */
 START_TEST(weights_that_are_no_numbers_end_the_run)
 {
@@ -244,7 +244,7 @@ START_TEST(weights_that_are_no_numbers_end_the_run)
     made_gguf_write(path, TINY, &same);
     must(kvr_gguf_open(&gguf, path, &err));
     const struct kvr_gguf_tensor *t =
-        kvr_gguf_tensor_named(gguf, "blk.0.attn_q.weight");
+        kvr_gguf_tensor_named(gguf, "blk.0.ffn_gate.weight");
     ck_assert_ptr_nonnull(t);
     ck_assert_uint_eq(t->type, 1); /* f16 */
     FILE *file = fopen(path, "r+b");
