@@ -319,9 +319,12 @@ static enum kvr_status open_tokenizer(struct kvr_capture *c,
 {
     static const char name[] = "/tokenizer.json";
 
-    if (c->options.tokenizer != NULL)
+    if (c->options.tokenizer != NULL) {
+        kvr_log(KVR_LOG_NOTE, "%s is the tokenizer, not the model's own",
+                c->options.tokenizer);
         return kvr_tokenizer_from_json(&c->tokenizer, c->options.tokenizer,
                                        err);
+    }
     if (c->model.gguf != NULL)
         return kvr_tokenizer_from_gguf(&c->tokenizer, c->model.gguf, err);
     const size_t n = strlen(c->model.folder);
@@ -362,7 +365,7 @@ static enum kvr_status open_model(struct kvr_capture *c, struct kvr_error *err)
         return kvr_fail(
             err, KVR_ERR_INPUT,
             "%s: the tokenizer%s%s has %zu tokens, "
-            "token_embd.weight %" PRIu32,
+            "the embedding %" PRIu32,
             c->options.model, c->options.tokenizer != NULL ? " " : "",
             c->options.tokenizer != NULL ? c->options.tokenizer : "",
             kvr_tokenizer_size(c->tokenizer), c->model.config.n_vocab);

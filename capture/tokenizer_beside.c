@@ -94,6 +94,36 @@ static enum kvr_status take_chat(char **chat, const json_t *value,
                          : kvr_no_memory(err, "the chat template", text.size);
 }
 
+/* The same said twice: what the post-processor of tokenizer.json adds, and
+ * the switches of tokenizer_config.json. */
+static enum kvr_status check_adding(const struct kvr_vocabulary *v,
+                                    const char *path, const json_t *config,
+                                    struct kvr_error *err)
+{
+    const json_t *bos = json_object_get(config, "add_bos_token");
+    const int32_t named_bos = named(v, json_object_get(config, "bos_token"));
+
+    if (kvr_json_flag(config, "add_eos_token", false))
+        return kvr_fail(err, KVR_ERR_UNSUPPORTED,
+                        "%s: add_eos_token in tokenizer_config.json beside it "
+                        "is supported as false only; --ids takes token ids "
+                        "instead of text",
+                        path);
+    if (json_is_boolean(bos) && json_is_true(bos) != v->add_bos)
+        return kvr_fail(err, KVR_ERR_INPUT,
+                        "%s: its post_processor adds %s BOS token, but "
+                        "add_bos_token in tokenizer_config.json beside it is "
+                        "%s; --ids takes token ids instead of text",
+                        path, v->add_bos ? "a" : "no",
+                        json_is_true(bos) ? "true" : "false");
+    if (v->bos >= 0 && named_bos >= 0 && named_bos != v->bos)
+        return kvr_fail(err, KVR_ERR_INPUT,
+                        "%s: its BOS token is %d, but that of "
+                        "tokenizer_config.json beside it is %d",
+                        path, (int)v->bos, (int)named_bos);
+    return KVR_OK;
+}
+
 static enum kvr_status read_config(struct kvr_vocabulary *v, char **chat,
                                    const char *path, struct kvr_error *err)
 {
@@ -103,6 +133,11 @@ static enum kvr_status read_config(struct kvr_vocabulary *v, char **chat,
 
     if (status != KVR_OK || config == NULL)
         return status;
+    status = check_adding(v, path, config, err);
+    if (status != KVR_OK) {
+        json_decref(config);
+        return status;
+    }
     add_end(v, named(v, json_object_get(config, "eos_token")));
     if (v->bos < 0)
         v->bos = named(v, json_object_get(config, "bos_token"));

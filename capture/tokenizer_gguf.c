@@ -53,7 +53,8 @@ static enum kvr_status read_types(struct parts *parts,
         return kvr_no_memory(err, "token types", n);
     for (size_t i = 0; i < n; i++) {
         (void)kvr_gguf_number(&number, value, i);
-        if (!(number >= KVR_TYPE_NORMAL && number <= KVR_TYPE_BYTE))
+        if (!(number >= KVR_TYPE_NORMAL && number <= KVR_TYPE_BYTE) ||
+            number != (double)(uint8_t)number)
             return kvr_fail(err, KVR_ERR_INPUT,
                             "%s: " KEY "token_type: token %zu has type %g, "
                             "expected 1 to 6",
@@ -82,7 +83,11 @@ static enum kvr_status read_scores(struct parts *parts,
         return kvr_no_memory(err, "token scores", n);
     for (size_t i = 0; i < n; i++) {
         (void)kvr_gguf_number(&number, value, i);
-        parts->scores[i] = number == number ? (float)number : 0;
+        if (number != number)
+            return kvr_fail(err, KVR_ERR_INPUT,
+                            "%s: " KEY "scores: token %zu has no number",
+                            kvr_gguf_path(gguf), i);
+        parts->scores[i] = (float)number;
     }
     return KVR_OK;
 }
@@ -147,6 +152,26 @@ static enum kvr_status read_bpe(struct kvr_vocabulary *v, struct parts *parts,
     return KVR_OK;
 }
 
+/* Tokens behind the text: none are added here. */
+static enum kvr_status refuse_ends(const struct kvr_gguf *gguf,
+                                   struct kvr_error *err)
+{
+    static const char *const keys[] = {KEY "add_eos_token",
+                                       KEY "add_sep_token"};
+    enum kvr_status status = KVR_OK;
+
+    for (size_t i = 0; i < 2 && status == KVR_OK; i++) {
+        bool adds = false;
+        status = kvr_gguf_bool(&adds, NULL, gguf, keys[i], err);
+        if (status == KVR_OK && adds)
+            return kvr_fail(err, KVR_ERR_UNSUPPORTED,
+                            "%s: %s is supported as false only; --ids takes "
+                            "token ids instead of text",
+                            kvr_gguf_path(gguf), keys[i]);
+    }
+    return status;
+}
+
 static enum kvr_status read_kind(struct kvr_vocabulary *v, struct parts *parts,
                                  const struct kvr_gguf *gguf,
                                  struct kvr_view model, struct kvr_error *err)
@@ -170,9 +195,11 @@ static enum kvr_status read_kind(struct kvr_vocabulary *v, struct parts *parts,
     }
     if (status != KVR_OK ||
         (status = kvr_gguf_bool(&v->add_space, NULL, gguf,
-                                KEY "add_space_prefix", err)) != KVR_OK)
+                                KEY "add_space_prefix", err)) != KVR_OK ||
+        (status = kvr_gguf_bool(&v->add_bos, NULL, gguf, KEY "add_bos_token",
+                                err)) != KVR_OK)
         return status;
-    return kvr_gguf_bool(&v->add_bos, NULL, gguf, KEY "add_bos_token", err);
+    return refuse_ends(gguf, err);
 }
 
 static enum kvr_status read_vocabulary(struct kvr_vocabulary *v,

@@ -5,7 +5,7 @@
 # the script, but only after the other parts have run.
 #
 # usage: full.sh [JOBS [PART ..]]; parts: memcheck cppcheck tidy fuzz kills
-# bytes inject mutants nvcc emulated
+# bytes inject mutants nvcc emulated clang
 # SPDX-License-Identifier: GPL-3.0-or-later
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -28,6 +28,18 @@ configure_build() {
     shift
     cmake -S . -B "$folder" -DKVR_TESTS=ON -DKVR_WERROR=ON "$@" >/dev/null
     cmake --build "$folder" -j "$jobs" -- --no-print-directory >/dev/null
+}
+
+# The other compiler: no warning, and the tests pass.
+clang_part() {
+    have clang || return 0
+    configure_build build-clang -DCMAKE_C_COMPILER=clang || return 1
+    (cd build-clang && ctest -j "$jobs" -L 'unit|tiny|golden' \
+        --output-on-failure >ctest.log 2>&1) || {
+        cat build-clang/ctest.log >&2
+        return 1
+    }
+    say "clang: built, tests passed"
 }
 
 # Unit tests under valgrind. AVX-512 is unknown to it, and it runs a program
@@ -146,7 +158,8 @@ emulated_part() {
         build-emulated/tests/check_decoder_smollm2 >&2
 }
 
-parts=(memcheck cppcheck tidy fuzz kills bytes inject mutants nvcc emulated)
+parts=(memcheck cppcheck tidy fuzz kills bytes inject mutants nvcc emulated
+    clang)
 [ $# -gt 0 ] && parts=("$@")
 for part in "${parts[@]}"; do
     say "$part"

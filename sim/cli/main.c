@@ -8,9 +8,11 @@
 #include "kvr_isa.h"
 
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define COMMAND(symbol) extern const struct cli_command symbol;
 #include "commands.def"
@@ -111,6 +113,22 @@ static int run(const struct cli_command *command, int argc, char **argv)
     return delivered(kvr_status_exit_code(status));
 }
 
+/* Set when it is we who end the program. Libraries may call exit, too, when
+ * they get no memory (libgfortran does), with codes that mean other things
+ * here. */
+static bool ended;
+
+static void judge_exit(void)
+{
+    static const char text[] = "kvreplay: a library has ended the program; "
+                               "there may be too little memory\n";
+
+    if (ended)
+        return;
+    fputs(text, stderr);
+    _exit(4);
+}
+
 static int dispatch(int argc, char **argv)
 {
     if (argc < 2) {
@@ -143,7 +161,13 @@ int main(int argc, char **argv)
         fputs("kvreplay: out of memory\n", stderr);
         return 4;
     }
+    if (atexit(judge_exit) != 0) {
+        fputs("kvreplay: out of memory\n", stderr);
+        return 4;
+    }
     const int code = dispatch(argc, argv);
+
+    ended = true;
     free(command_line);
     return code;
 }

@@ -6,6 +6,7 @@
 #include "gguf_made.h"
 #include "kvr_capture.h"
 #include "kvr_file.h"
+#include "tokenizer.h"
 
 #include <string.h>
 #include <unistd.h>
@@ -228,7 +229,7 @@ START_TEST(lost_tensor_of_a_split_is_missed)
 }
 END_TEST
 
-/* NaN in the embedding of a token: no conversion of it to an integer (the
+/* NaN in a gate: no conversion of it to an integer (the
  * sanitizers look at that), and no trace. */
 START_TEST(weights_that_are_no_numbers_end_the_run)
 {
@@ -243,7 +244,7 @@ START_TEST(weights_that_are_no_numbers_end_the_run)
     made_gguf_write(path, TINY, &same);
     must(kvr_gguf_open(&gguf, path, &err));
     const struct kvr_gguf_tensor *t =
-        kvr_gguf_tensor_named(gguf, "blk.0.attn_q.weight");
+        kvr_gguf_tensor_named(gguf, "blk.0.ffn_gate.weight");
     ck_assert_ptr_nonnull(t);
     ck_assert_uint_eq(t->type, 1); /* f16 */
     FILE *file = fopen(path, "r+b");
@@ -264,6 +265,23 @@ START_TEST(weights_that_are_no_numbers_end_the_run)
 }
 END_TEST
 
+START_TEST(tokens_behind_the_text_are_refused)
+{
+    static const struct made_key adds = {"tokenizer.ggml.add_eos_token",
+                                         KVR_GGUF_BOOL, 1, NULL};
+    const struct made_gguf changes = {.keys = &adds, .n_keys = 1};
+    struct kvr_gguf *gguf;
+    struct kvr_tokenizer *t;
+    struct kvr_error err = {0};
+
+    made_gguf_write(path, TINY, &changes);
+    must(kvr_gguf_open(&gguf, path, &err));
+    must_fail(kvr_tokenizer_from_gguf(&t, gguf, &err), KVR_ERR_UNSUPPORTED,
+              "add_eos_token");
+    kvr_gguf_close(gguf);
+}
+END_TEST
+
 #define COUNT(list) (int)(sizeof(list) / sizeof(list)[0])
 
 int main(void)
@@ -278,6 +296,7 @@ int main(void)
     tcase_add_test(tc, long_names_end_with_a_character);
     tcase_add_test(tc, bytes_of_no_tensor_are_refused);
     tcase_add_test(tc, lost_tensor_of_a_split_is_missed);
+    tcase_add_test(tc, tokens_behind_the_text_are_refused);
     tcase_add_test(tc, weights_that_are_no_numbers_end_the_run);
     suite_add_tcase(suite, tc);
     SRunner *runner = srunner_create(suite);

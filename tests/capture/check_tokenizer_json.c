@@ -381,6 +381,33 @@ START_TEST(files_beside_it_add_ends_and_the_chat)
 }
 END_TEST
 
+/* Two files that say it differently: neither is taken. */
+START_TEST(contradictions_beside_it_are_refused)
+{
+    static const struct {
+        const char *beside, *says;
+    } files[] = {
+        {"{'add_bos_token': true}", "adds no BOS token"},
+        {"{'add_eos_token': true}", "add_eos_token"},
+    };
+    struct kvr_tokenizer *t;
+    struct kvr_error err = {0};
+
+    hf_write(path, small(PLAIN));
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        write_beside("tokenizer_config.json", files[i].beside);
+        const enum kvr_status status = kvr_tokenizer_from_json(&t, path, &err);
+        ck_assert_int_eq(kvr_status_exit_code(status), 3);
+        ck_assert_msg(strstr(err.message, files[i].says) != NULL, "%s",
+                      err.message);
+    }
+    write_beside("tokenizer_config.json",
+                 "{'add_bos_token': false, 'add_eos_token': false}");
+    must(kvr_tokenizer_from_json(&t, path, &err));
+    kvr_tokenizer_free(t);
+}
+END_TEST
+
 START_TEST(other_files_are_refused)
 {
     struct kvr_tokenizer *t;
@@ -412,6 +439,7 @@ int main(void)
     tcase_add_test(tc, byte_fallback_equals_the_scores);
     tcase_add_loop_test(tc, metaspace_is_as_it_says, 0, 6);
     tcase_add_test(tc, files_beside_it_add_ends_and_the_chat);
+    tcase_add_test(tc, contradictions_beside_it_are_refused);
     tcase_add_test(tc, other_files_are_refused);
     suite_add_tcase(suite, tc);
     SRunner *runner = srunner_create(suite);

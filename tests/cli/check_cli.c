@@ -380,11 +380,21 @@ START_TEST(replicates_are_one_result)
 }
 END_TEST
 
-KVR_SUITE("command line", folders_and_long_names_are_no_outputs,
-          a_full_output_is_said_once, lines_of_several_traces_name_them,
-          replicates_are_one_result, wrong_usage_exits_2_with_one_message,
+/* A library that calls exit(1) when it gets no memory says "no" with it. */
+START_TEST(exit_of_a_library_is_no_answer)
+{
+    must_say(4, "a library has ended the program",
+             KV "policies --plugin " EXIT_PLUGIN);
+}
+END_TEST
+
+KVR_SUITE("command line", exit_of_a_library_is_no_answer,
+          folders_and_long_names_are_no_outputs, a_full_output_is_said_once,
+          lines_of_several_traces_name_them, replicates_are_one_result,
+          wrong_usage_exits_2_with_one_message,
           bad_input_exits_3_and_leaves_nothing,
           outputs_that_cannot_be_meant_are_refused_before_work,
           help_lists_every_command, json_is_strict_and_complete,
           csv_has_every_scope, lists_agree_with_the_table,
+          exit_of_a_library_is_no_answer,
           threads_and_instruction_sets_give_the_same_bytes)

@@ -310,6 +310,7 @@ static void damage_place(struct bytes_of b)
         b.data[at + 11] ^= 1;
 }
 
+/* That none takes for ever is judged by the suite's own time limit. */
 START_TEST(what_libhdf5_does_not_survive_is_a_message)
 {
     static void (*const damages[])(struct bytes_of) = {
@@ -324,7 +325,6 @@ START_TEST(what_libhdf5_does_not_survive_is_a_message)
         struct bytes_of b = load(path);
         damages[i](b);
         save(path, b);
-        const time_t begin = time(NULL);
         must_fail(kvr_trace_open(&trace, path, &err), KVR_ERR_INPUT, path);
         ck_assert_msg(i == 1 || strstr(err.message, " at attribute ") != NULL,
                       "%s", err.message);
@@ -332,7 +332,6 @@ START_TEST(what_libhdf5_does_not_survive_is_a_message)
                   path);
         must_fail(kvr_import(path, made_path("d.kvt.h5"), &options, &err),
                   KVR_ERR_INPUT, path);
-        ck_assert_int_le(time(NULL) - begin, 60);
     }
 }
 END_TEST
