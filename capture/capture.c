@@ -337,7 +337,8 @@ static enum kvr_status open_tokenizer(struct kvr_capture *c,
         kvr_file_exists(path)
             ? kvr_tokenizer_from_json(&c->tokenizer, path, err)
             : kvr_fail(err, KVR_ERR_UNSUPPORTED,
-                       "%s: no tokenizer.json; give --ids or --tokenizer",
+                       "%s: has no tokenizer.json (--tokenizer names one, "
+                       "--ids needs none)",
                        c->model.folder);
     free(path);
     return status;
