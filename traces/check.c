@@ -52,55 +52,37 @@ void kvr__note_row(struct finding *f, uint32_t row, const struct kvr_error *why)
     }
 }
 
-static enum kvr_status check_sum(const struct kvr_trace *trace,
-                                 const struct finding *f, uint32_t row,
-                                 uint32_t n, double sum, struct kvr_error *err)
-{
-    const struct kvr_trace_shape *shape = &trace->box->shape;
-    const float *mass;
-    uint32_t rows;
-
-    const enum kvr_status status =
-        kvr_trace_array(&mass, &rows, trace, f->layer, KVR_ROW_MASS, err);
-    if (status != KVR_OK || mass == NULL)
-        return status;
-    const double stated = mass[(size_t)f->head * shape->n_token + row];
-    if (fabs(sum - stated) <= kvr__sum_tolerance(shape, n, stated))
-        return KVR_OK;
-    return kvr_fail(err, KVR_ERR_NO,
-                    "layer %u head %u row %u: the weights sum to %.9g, "
-                    "row_mass is %.9g",
-                    shape->layers[f->layer].layer, f->head, row, sum, stated);
-}
-
 static enum kvr_status check_weights(const struct kvr_trace *trace,
                                      const struct finding *f, uint32_t row,
                                      const float *weight, uint32_t n,
                                      struct kvr_error *err)
 {
     const struct kvr_layer_shape *y = &trace->box->layers[f->layer];
-    uint32_t first = 0;
+    const uint32_t first = kvr__row_first_key(y, row);
     double sum = 0;
 
-    if (y->mask == KVR_MASK_WINDOW && row + 1 > y->span)
-        first = row + 1 - y->span;
-    if (y->mask == KVR_MASK_CHUNK)
-        first = row / y->span * y->span;
     for (uint32_t key = 0; key < n; key++) {
         if (!(weight[key] >= 0 && weight[key] <= 3e38f))
             return kvr_fail(err, KVR_ERR_NO,
-                            "layer %u head %u row %u key %u: weight %g",
-                            y->layer, f->head, row, key, (double)weight[key]);
+                            "layer %u head %u row %u key %u: weight %.9g",
+                            y->layer, kvr__head_number(y, f->head), row, key,
+                            (double)weight[key]);
         if (key < first && weight[key] != 0)
             return kvr_fail(err, KVR_ERR_NO,
-                            "layer %u head %u row %u key %u: weight %g "
+                            "layer %u head %u row %u key %u: weight %.9g "
                             "outside of the %s of %u",
-                            y->layer, f->head, row, key, (double)weight[key],
+                            y->layer, kvr__head_number(y, f->head), row, key,
+                            (double)weight[key],
                             y->mask == KVR_MASK_WINDOW ? "window" : "chunk",
                             y->span);
         sum += (double)weight[key];
     }
-    return check_sum(trace, f, row, n, sum, err);
+    struct row_claims claims;
+    const enum kvr_status status =
+        kvr__row_claims(&claims, trace, f->layer, err);
+    return status != KVR_OK ? status
+                            : kvr__judge_sum(trace, f->layer, f->head, row,
+                                             &claims, sum, 0, err);
 }
 
 static enum kvr_status check_row(const struct kvr_trace *trace,
@@ -139,11 +121,13 @@ static enum kvr_status check_above(const struct kvr_trace *trace,
         else
             memcpy(&weight, stored + (size_t)key * set->item, sizeof weight);
         if (weight != 0)
-            return kvr_fail(err, KVR_ERR_NO,
-                            "layer %u head %u row %u key %u: weight %g above "
-                            "the diagonal",
-                            trace->box->layers[f->layer].layer, f->head, row,
-                            key, (double)weight);
+            return kvr_fail(
+                err, KVR_ERR_NO,
+                "layer %u head %u row %u key %u: weight %g above "
+                "the diagonal",
+                trace->box->layers[f->layer].layer,
+                kvr__head_number(&trace->box->layers[f->layer], f->head), row,
+                key, (double)weight);
     }
     return KVR_OK;
 }
@@ -471,12 +455,18 @@ enum kvr_status kvr_trace_check(struct kvr_trace_report *report,
     *report = (struct kvr_trace_report){.ok = true};
     if (kvr_journal_is(path))
         return check_journal(report, path, err);
-    enum kvr_status status = kvr_trace_open(&trace, path, err);
+    enum kvr_status status = kvr__trace_open(&trace, path, err);
     if (status != KVR_OK)
         return status;
     report->complete = true;
     report->closed_rows = trace->box->shape.n_token;
-    status = check_rows(report, trace, threads, memory, err);
+    status = kvr__judge_arrays(trace, err);
+    if (status == KVR_ERR_INPUT) {
+        add_problem(report, "%.400s", err->message);
+        status = KVR_OK;
+    }
+    if (status == KVR_OK)
+        status = check_rows(report, trace, threads, memory, err);
     kvr_trace_close(trace);
     if (status != KVR_OK)
         kvr_trace_report_free(report);

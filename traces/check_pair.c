@@ -47,7 +47,7 @@ static enum kvr_status compare_row(const struct kvr_trace *trace,
         return kvr_fail(err, KVR_ERR_NO,
                         "layer %u head %u row %u key %u: query and key give "
                         "weight %.9g, attention is %.9g",
-                        y->layer, f->head, row, key, a, b);
+                        y->layer, kvr__head_number(y, f->head), row, key, a, b);
     }
     return KVR_OK;
 }
@@ -71,7 +71,9 @@ static enum kvr_status check_lse(const struct kvr_trace *trace,
     return kvr_fail(err, KVR_ERR_NO,
                     "layer %u head %u row %u: query and key give lse %.9g, "
                     "stated is %.9g",
-                    shape->layers[f->layer].layer, f->head, row, made, stated);
+                    shape->layers[f->layer].layer,
+                    kvr__head_number(&shape->layers[f->layer], f->head), row,
+                    made, stated);
 }
 
 static enum kvr_status check_block(const struct check *c, struct finding *f,

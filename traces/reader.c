@@ -82,11 +82,11 @@ static enum kvr_status load(struct kvr_trace *trace,
     if (status == KVR_OK)
         status = kvr__load_tokens(trace, file, err);
     settle(trace);
-    return status == KVR_OK ? kvr__judge_arrays(trace, err) : status;
+    return status;
 }
 
-enum kvr_status kvr_trace_open(struct kvr_trace **out, const char *path,
-                               struct kvr_error *err)
+enum kvr_status kvr__trace_open(struct kvr_trace **out, const char *path,
+                                struct kvr_error *err)
 {
     struct kvr_trace *trace = kvr_calloc(1, sizeof *trace);
     struct h5_index *file = NULL;
@@ -109,6 +109,22 @@ enum kvr_status kvr_trace_open(struct kvr_trace **out, const char *path,
         file->fd = -1; /* it is the trace's from here on */
     }
     kvr__h5_close(file);
+    if (status != KVR_OK) {
+        kvr_trace_close(trace);
+        return status;
+    }
+    *out = trace;
+    return KVR_OK;
+}
+
+enum kvr_status kvr_trace_open(struct kvr_trace **out, const char *path,
+                               struct kvr_error *err)
+{
+    struct kvr_trace *trace = NULL;
+    enum kvr_status status = kvr__trace_open(&trace, path, err);
+
+    if (status == KVR_OK)
+        status = kvr__judge_arrays(trace, err);
     if (status != KVR_OK) {
         kvr_trace_close(trace);
         return status;
@@ -259,7 +275,8 @@ static enum kvr_status refuse_row(const struct kvr_trace *trace, uint32_t layer,
     return kvr_fail(err, KVR_ERR_INPUT,
                     "%s: layer %u head %u row %u key %u: weight %g: expected "
                     "a finite number >= 0",
-                    trace->path, trace->box->layers[layer].layer, head, row,
+                    trace->path, trace->box->layers[layer].layer,
+                    kvr__head_number(&trace->box->layers[layer], head), row,
                     key, (double)value[key]);
 }
 
@@ -316,7 +333,7 @@ static enum kvr_status read_block(const struct kvr_trace *trace,
                            want.out + r * want.stride * (half ? 2 : 4),
                            out + r * stride, stride, err);
     if (status == KVR_OK)
-        status = kvr__judge_sums(trace, &want, out, stride, err);
+        status = kvr__judge_rows(trace, &want, out, stride, err);
     return status;
 }
 

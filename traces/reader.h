@@ -120,19 +120,32 @@ enum kvr_status kvr__read_wide(const struct kvr_trace *trace,
 
 /* ---- what a trace says, judged (reader_judge.c) ---- */
 
+/* kvr_trace_open without kvr__judge_arrays: for who lists what is wrong. */
+enum kvr_status kvr__trace_open(struct kvr_trace **out, const char *path,
+                                struct kvr_error *err);
+
 /* Every number beside the rows. KVR_ERR_INPUT by layer, head and row. */
 enum kvr_status kvr__judge_arrays(const struct kvr_trace *trace,
                                   struct kvr_error *err);
-/* The sums of stored rows, widened, against row_mass, where there is one. */
-enum kvr_status kvr__judge_sums(const struct kvr_trace *trace,
+/* What a layer says of its rows' sums, [n_head][n_token]; NULL: nothing. */
+struct row_claims {
+    const float *mass, *sink;
+};
+enum kvr_status kvr__row_claims(struct row_claims *out,
+                                const struct kvr_trace *trace, uint32_t layer,
+                                struct kvr_error *err);
+/* The sum of a row's stored weights, itself right to `error`: row_mass as
+ * storage has rounded it, or where none is stated at most 1, less the sink.
+ * KVR_ERR_INPUT without the path. */
+enum kvr_status kvr__judge_sum(const struct kvr_trace *trace, uint32_t layer,
+                               uint32_t head, uint32_t row,
+                               const struct row_claims *claims, double sum,
+                               double error, struct kvr_error *err);
+/* Stored rows, widened: no weight outside of the layer's mask, and the sums. */
+enum kvr_status kvr__judge_rows(const struct kvr_trace *trace,
                                 const struct stored_rows *rows,
                                 const float *value, size_t stride,
                                 struct kvr_error *err);
-/* How far the stored weights' sum may be from the sum before storage: half a
- * step of each rounded weight (relative for normal numbers, a fixed step for
- * subnormal ones), and single-precision adding up. */
-double kvr__sum_tolerance(const struct kvr_trace_shape *shape, uint32_t n,
-                          double mass);
 
 /* ---- rows from query and key ---- */
 

@@ -108,16 +108,6 @@ static double norm_of(const float *x, uint32_t n)
     return sqrt(sum);
 }
 
-/* First key that row `row` may see. */
-static uint32_t first_key(const struct kvr_layer_shape *y, uint32_t row)
-{
-    if (y->mask == KVR_MASK_WINDOW)
-        return row + 1 > y->span ? row + 1 - y->span : 0;
-    if (y->mask == KVR_MASK_CHUNK)
-        return row / y->span * y->span;
-    return 0;
-}
-
 static void cap(float *logit, uint32_t n, float most)
 {
     for (uint32_t i = 0; i < n; i++)
@@ -131,7 +121,7 @@ static enum kvr_status finish_row(const struct kvr_trace *trace, uint32_t layer,
                                   struct kvr_error *err)
 {
     const struct kvr_layer_shape *y = &trace->box->layers[layer];
-    const uint32_t lo = first_key(y, row);
+    const uint32_t lo = kvr__row_first_key(y, row);
     const uint32_t n = kvr__row_keys(y, row, trace->box->shape.n_token);
     const float *sink = NULL;
     uint32_t rows;
@@ -147,7 +137,7 @@ static enum kvr_status finish_row(const struct kvr_trace *trace, uint32_t layer,
         return kvr_fail(err, KVR_ERR_INPUT,
                         "%s: layer %u head %u row %u: query and key give no "
                         "finite logits",
-                        trace->path, y->layer, head, row);
+                        trace->path, y->layer, kvr__head_number(y, head), row);
     if (sink != NULL) {
         const size_t at = (size_t)head * trace->box->shape.n_token + row;
         for (uint32_t i = lo; i < n; i++)
@@ -183,7 +173,7 @@ enum kvr_status kvr__make_rows(const struct kvr_trace *trace, uint32_t layer,
     const uint32_t t = trace->box->shape.n_token;
     const uint32_t n = t - first < KVR_TILE_ROWS ? t - first : KVR_TILE_ROWS;
     const uint32_t end = kvr__row_keys(y, first + n - 1, t);
-    const uint32_t lo = first_key(y, first);
+    const uint32_t lo = kvr__row_first_key(y, first);
     const uint32_t from = trace->key_layer[layer];
     const float *key = NULL;
     double lse = 0;

@@ -18,16 +18,12 @@ static bool chunk_needed(const struct kvr_layer_shape *y,
     const uint64_t first_row = (uint64_t)i * a->chunk[1];
     const uint64_t first_key = (uint64_t)j * a->chunk[2];
     uint64_t last_row = first_row + a->chunk[1] - 1;
-    uint64_t least = 0;
 
     if (y == NULL || y->mask == KVR_MASK_NONE)
         return true;
     if (last_row >= t)
         last_row = t - 1;
-    if (y->mask == KVR_MASK_WINDOW && first_row + 1 > y->span)
-        least = first_row + 1 - y->span;
-    if (y->mask == KVR_MASK_CHUNK)
-        least = first_row / y->span * y->span;
+    const uint64_t least = kvr__row_first_key(y, (uint32_t)first_row);
     return first_key <= last_row && first_key + a->chunk[2] > least;
 }
 

@@ -467,6 +467,20 @@ uint32_t kvr__row_keys(const struct kvr_layer_shape *layer, uint32_t row,
     return layer->mask == KVR_MASK_NONE ? n_token : row + 1;
 }
 
+uint32_t kvr__row_first_key(const struct kvr_layer_shape *layer, uint32_t row)
+{
+    if (layer->mask == KVR_MASK_WINDOW)
+        return row + 1 > layer->span ? row + 1 - layer->span : 0;
+    if (layer->mask == KVR_MASK_CHUNK)
+        return row / layer->span * layer->span;
+    return 0;
+}
+
+uint32_t kvr__head_number(const struct kvr_layer_shape *layer, uint32_t head)
+{
+    return layer->head_index != NULL ? layer->head_index[head] : head;
+}
+
 bool kvr__array_rows_fit(const struct kvr_layer_shape *layer,
                          enum kvr_array array, uint32_t rows)
 {

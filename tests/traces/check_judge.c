@@ -58,8 +58,16 @@ static void put(const char *path, const char *name, hsize_t rows, hsize_t n,
     free(all);
 }
 
-static void command_refuses(const char *command, const char *path,
-                            const char *says)
+static void take(const char *path, const char *name)
+{
+    const hid_t file = H5Fopen(path, H5F_ACC_RDWR, H5P_DEFAULT);
+
+    ck_assert(file >= 0 && H5Ldelete(file, name, H5P_DEFAULT) >= 0);
+    H5Fclose(file);
+}
+
+static void exits(int expected, const char *command, const char *path,
+                  const char *says)
 {
     char line[1024], said[2048];
 
@@ -69,7 +77,7 @@ static void command_refuses(const char *command, const char *path,
     const size_t n = fread(said, 1, sizeof said - 1, pipe);
     said[n] = '\0';
     const int status = pclose(pipe);
-    ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 3 &&
+    ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == expected &&
                       strstr(said, says) != NULL,
                   "%s: exit %d: %.300s", line, WEXITSTATUS(status), said);
 }
@@ -81,12 +89,12 @@ static void all_refuse(const char *path, const char *says)
         KVR_PROGRAM " gap %s -p window -b 20%% -q 2>&1",
         KVR_PROGRAM " sparsity %s -q 2>&1",
         KVR_PROGRAM " powerlaw %s -q 2>&1",
-        KVR_PROGRAM " trace check %s -q 2>&1",
-        KVR_PROGRAM " trace show %s -q 2>&1",
+        KVR_PROGRAM " trace show %s --layer 2 --head 1 -q 2>&1",
     };
 
     for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
-        command_refuses(commands[i], path, says);
+        exits(3, commands[i], path, says);
+    exits(1, KVR_PROGRAM " trace check %s 2>&1", path, says);
 }
 
 START_TEST(numbers_beside_the_rows_are_judged)
@@ -136,6 +144,52 @@ START_TEST(numbers_beside_the_rows_are_judged)
 }
 END_TEST
 
+/* In rows that have, or lack, a row_mass and a mask; all of layer 2, head 1. */
+START_TEST(weights_are_judged)
+{
+    static const struct {
+        enum kvr_mask mask;
+        bool stated; /* row_mass */
+        float sink;
+        uint32_t row, key;
+        float value;
+        const char *says;
+    } bad[] = {
+        {KVR_MASK_CAUSAL, true, 0, 69, 3, 0.875f, "row_mass is"},
+        {KVR_MASK_CAUSAL, false, 0, 69, 69, 0.875f, "expected at most 1.125"},
+        {KVR_MASK_CAUSAL, false, 0.5f, 69, 69, 0.125f,
+         "expected at most 0.625 (sink_mass 0.5)"},
+        {KVR_MASK_CAUSAL, true, 0.5f, 69, 69, -1, "(sink_mass 0.5)"},
+        {KVR_MASK_WINDOW, true, 0, 69, 60, 0x1p-14f,
+         "key 60: weight 6.10351562e-05 outside of the window of 9"},
+        {KVR_MASK_CHUNK, true, 0, 69, 62, 0x1p-14f,
+         "key 62: weight 6.10351562e-05 outside of the chunk of 9"},
+    };
+
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        const char *path = made_path("weights.kvt.h5");
+        const uint32_t at = (T + bad[i].row) * T + bad[i].key;
+        struct kvr_error err = {0};
+        struct made m = run;
+        m.mask = bad[i].mask;
+        m.span = m.mask == KVR_MASK_CAUSAL ? 0 : 9;
+        must(made_write(&m, path, true, &err));
+        if (bad[i].value > 0)
+            put(path, "/layers/02/attention", HEADS, (hsize_t)T * T, at,
+                bad[i].value);
+        if (bad[i].sink > 0)
+            put(path, "/layers/02/sink_mass", HEADS, T, T + bad[i].row,
+                bad[i].sink);
+        if (!bad[i].stated)
+            take(path, "/layers/02/row_mass");
+        char says[200];
+        snprintf(says, sizeof says, "layer 2 head 1 row %u", bad[i].row);
+        all_refuse(path, says);
+        all_refuse(path, bad[i].says);
+    }
+}
+END_TEST
+
 START_TEST(a_probability_is_at_most_one)
 {
     struct kvr_error err = {0};
@@ -165,10 +219,10 @@ START_TEST(rows_sum_to_their_mass)
     char line[1024];
 
     for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
-        command_refuses(commands[i], made_data("traces/rows/sum_1.5.kvt.h5"),
-                        "layer 0 head 1 row 6: the weights sum to 1.5");
-        command_refuses(commands[i], made_data("traces/rows/sum_0.5.kvt.h5"),
-                        "layer 0 head 1 row 7: the weights sum to 0.49999");
+        exits(3, commands[i], made_data("traces/rows/sum_1.5.kvt.h5"),
+              "layer 0 head 1 row 6: the weights sum to 1.5");
+        exits(3, commands[i], made_data("traces/rows/sum_0.5.kvt.h5"),
+              "layer 0 head 1 row 7: the weights sum to 0.49999");
         snprintf(line, sizeof line, commands[i],
                  made_data("traces/rows/plain.kvt.h5"));
         line[strlen(line) - strlen("2>&1")] = '\0'; /* quiet */
@@ -179,5 +233,5 @@ START_TEST(rows_sum_to_their_mass)
 }
 END_TEST
 
-KVR_SUITE("judge", numbers_beside_the_rows_are_judged,
+KVR_SUITE("judge", numbers_beside_the_rows_are_judged, weights_are_judged,
           a_probability_is_at_most_one, rows_sum_to_their_mass)
