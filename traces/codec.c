@@ -1,16 +1,9 @@
 /* codec.c -- deflate around the shuffle.
  *
  * Each library does what it is quicker at: ISA-L compresses in a third of the
- * time that libdeflate's lowest level takes, to nearly the same size;
- * libdeflate inflates in three quarters of ISA-L's (docs/performance.md).
- *
- * Of ISA-L's levels the lowest is taken, with Huffman codes made for each
- * plane. Level 1 would be 0.8 % smaller, but in ISA-L 2.30 its output is no
- * function of its input: at the start of a buffer one slot of its hash table is
- * filled by a hash of what a register held, the stream's address. Where that
- * slot is the one of a run that comes again (1 tile in 10,000) a match reaches
- * back to another place. tests/traces/check_codec.c packs the same tiles at
- * many addresses. SPDX-License-Identifier: GPL-3.0-or-later */
+ * time that libdeflate's lowest level takes, to the same size; libdeflate
+ * inflates in three quarters of ISA-L's (docs/performance.md).
+ * SPDX-License-Identifier: GPL-3.0-or-later */
 #include "codec.h"
 
 #include "kvr_memory.h"
@@ -22,14 +15,9 @@
 
 enum { N_BUFFER = 5, SHUFFLED = 3, PACKED = 4 };
 
-struct deflater {
-    struct isal_zstream stream;
-    struct isal_huff_histogram histogram;
-    struct isal_hufftables codes; /* of the plane in work */
-};
-
 struct codec {
-    struct deflater *deflate; /* made at first use */
+    struct isal_zstream *deflate; /* made at first use */
+    uint8_t *workspace;           /* of it */
     struct libdeflate_decompressor *inflate;
     int level;
     struct {
@@ -55,6 +43,7 @@ void kvr__codec_free(struct codec *codec)
     if (codec == NULL)
         return;
     free(codec->deflate);
+    free(codec->workspace);
     libdeflate_free_decompressor(codec->inflate);
     for (int i = 0; i < N_BUFFER; i++)
         free(codec->buffer[i].data);
@@ -73,54 +62,71 @@ uint8_t *kvr__codec_buffer(struct codec *codec, int slot, size_t n)
     return codec->buffer[slot].data;
 }
 
-/* One plane: codes that fit it, then itself. */
-static bool deflate_plane(struct deflater *d, uint8_t *plane, size_t n,
-                          bool last)
+static enum kvr_status make_deflate(struct codec *codec, struct kvr_error *err)
 {
-    struct isal_zstream *z = &d->stream;
-
-    memset(&d->histogram, 0, sizeof d->histogram);
-    isal_update_histogram(plane, (int)n, &d->histogram);
-    if (isal_create_hufftables(&d->codes, &d->histogram) != 0 ||
-        isal_deflate_set_hufftables(z, &d->codes, IGZIP_HUFFTABLE_CUSTOM) !=
-            COMP_OK)
-        return false;
-    z->next_in = plane;
-    z->avail_in = (uint32_t)n;
-    z->end_of_stream = last;
-    z->flush = last ? NO_FLUSH : FULL_FLUSH;
-    return isal_deflate_stateless(z) == COMP_OK && z->avail_in == 0;
+    if (codec->deflate == NULL)
+        codec->deflate = kvr_calloc(1, sizeof *codec->deflate);
+    if (codec->workspace == NULL)
+        codec->workspace = malloc(ISAL_DEF_LVL1_DEFAULT);
+    if (codec->deflate == NULL || codec->workspace == NULL)
+        return kvr_no_memory(err, "a compressor",
+                             sizeof *codec->deflate + ISAL_DEF_LVL1_DEFAULT);
+    return KVR_OK;
 }
 
-enum { ZLIB_HEAD = 2, ZLIB_TAIL = 4 }; /* RFC 1950 */
+/* ISA-L 2.30 hashes the second position of a stream wrongly where one call of
+ * its body covers it: what it hashes is the address of the stream, not the data
+ * (write_first_byte of igzip_icf_body_h1_gr_bt.asm). Now and then, 1 tile in
+ * 10,000, a match is found elsewhere for it: other bytes for the same input. So
+ * the first call gives it one byte more than it keeps back, and it encodes just
+ * that one; what it hashes when it is called again is right. It keeps back
+ * LOOK_AHEAD, or, where a flush is asked for, SHORT_AHEAD.
+ * tests/traces/check_codec.c packs the same tiles at many addresses. */
+enum { LOOK_AHEAD = 288, SHORT_AHEAD = 16 };
 
-/* Planes of n bytes each, and what is left of n_plain, into `out` as a zlib
- * stream; 0: no room. A plane has Huffman codes of its own: low bytes of
- * weights are all but random, and high ones few. The frame is put around it
- * here, as ISA-L's checksum is of one call only. */
-static size_t deflate_planes(struct deflater *d, uint8_t *out, size_t room,
+/* Encodes the first byte; *done: bytes taken. A block of its own is flushed
+ * only where a plane is too short for another way. */
+static bool deflate_first(struct isal_zstream *z, uint8_t *planes, size_t n,
+                          size_t *done)
+{
+    *done = n > LOOK_AHEAD ? LOOK_AHEAD + 1 : SHORT_AHEAD + 1;
+    if (n < *done)
+        *done = 0; /* so short a plane never reaches that place */
+    z->next_in = planes;
+    z->avail_in = (uint32_t)*done;
+    z->flush = n > LOOK_AHEAD ? NO_FLUSH : SYNC_FLUSH;
+    return *done == 0 || (isal_deflate(z) == COMP_OK && z->avail_in == 0);
+}
+
+/* n_plain bytes, planes of n each, into `out` as a zlib stream; 0: no room.
+ * A plane has Huffman codes of its own: low bytes of weights are all but
+ * random, and high ones few. */
+static size_t deflate_planes(struct codec *codec, uint8_t *out, size_t room,
                              uint8_t *planes, size_t n_plain, size_t n)
 {
-    struct isal_zstream *z = &d->stream;
+    struct isal_zstream *z = codec->deflate;
+    size_t done;
 
-    memset(z, 0, sizeof *z);
-    isal_deflate_stateless_init(z);
-    z->level = 0;
-    z->gzip_flag = IGZIP_DEFLATE;
-    z->next_out = out + ZLIB_HEAD;
-    z->avail_out = (uint32_t)(room - ZLIB_HEAD - ZLIB_TAIL);
-    for (size_t done = 0; z->end_of_stream == 0; done += n) {
-        const bool last = n_plain - done <= n;
-        if (!deflate_plane(d, planes + done, last ? n_plain - done : n, last))
+    isal_deflate_init(z);
+    z->level = 1;
+    z->level_buf = codec->workspace;
+    z->level_buf_size = ISAL_DEF_LVL1_DEFAULT;
+    z->gzip_flag = IGZIP_ZLIB;
+    z->next_out = out;
+    z->avail_out = (uint32_t)room;
+    if (!deflate_first(z, planes, n, &done))
+        return 0;
+    for (size_t end = n; z->end_of_stream == 0; end += n) {
+        const bool last = end == n_plain;
+        z->next_in = planes + done;
+        z->avail_in = (uint32_t)(end - done);
+        done = end;
+        z->end_of_stream = last;
+        z->flush = last ? NO_FLUSH : SYNC_FLUSH;
+        if (isal_deflate(z) != COMP_OK || z->avail_in != 0)
             return 0;
     }
-    out[0] = 0x78; /* deflate, a window of 32 KiB */
-    out[1] = 0x01; /* the quickest level, no dictionary */
-    const uint32_t sum = libdeflate_adler32(1, planes, n_plain);
-    uint8_t *tail = out + ZLIB_HEAD + z->total_out;
-    for (int i = 0; i < ZLIB_TAIL; i++)
-        tail[i] = (uint8_t)(sum >> (24 - 8 * i));
-    return ZLIB_HEAD + z->total_out + ZLIB_TAIL;
+    return z->internal_state.state == ZSTATE_END ? z->total_out : 0;
 }
 
 enum kvr_status kvr__codec_pack(struct codec *codec, const uint8_t **packed,
@@ -134,10 +140,9 @@ enum kvr_status kvr__codec_pack(struct codec *codec, const uint8_t **packed,
         *n_packed = n_plain;
         return KVR_OK;
     }
-    if (codec->deflate == NULL)
-        codec->deflate = kvr_calloc(1, sizeof *codec->deflate);
-    if (codec->deflate == NULL)
-        return kvr_no_memory(err, "a compressor", sizeof *codec->deflate);
+    const enum kvr_status status = make_deflate(codec, err);
+    if (status != KVR_OK)
+        return status;
     /* a literal takes 15 bits at most, and about 8 where all are as frequent */
     const size_t room = n_plain + n_plain / 4 + 4096;
     if (room > UINT32_MAX)
@@ -148,7 +153,7 @@ enum kvr_status kvr__codec_pack(struct codec *codec, const uint8_t **packed,
     if (shuffled == NULL || out == NULL)
         return kvr_no_memory(err, "a tile", room);
     kvr__shuffle(shuffled, plain, n, size);
-    *n_packed = deflate_planes(codec->deflate, out, room, shuffled, n_plain, n);
+    *n_packed = deflate_planes(codec, out, room, shuffled, n_plain, n);
     *packed = out;
     if (*n_packed == 0)
         return kvr_fail(err, KVR_ERR_INTERNAL,
