@@ -17,18 +17,6 @@
 /* PROGRAM_BYTES: the program itself, with its libraries. */
 enum { DEFAULT_CHUNK = 256, PROGRAM_BYTES = 32 << 20 };
 
-static enum kvr_status mark(bool **marks, uint32_t limit, const char *list,
-                            const char *what, struct kvr_error *err)
-{
-    *marks = kvr_calloc(limit, sizeof **marks);
-    if (*marks == NULL)
-        return kvr_no_memory(err, what, limit);
-    if (list != NULL)
-        return kvr_parse_list(*marks, limit, list, what, err);
-    memset(*marks, true, limit * sizeof **marks);
-    return KVR_OK;
-}
-
 /* Places of the wanted ones, in order; returns how many. */
 static uint32_t number(uint32_t *slots, const bool *wanted, uint32_t n)
 {
@@ -62,10 +50,10 @@ static enum kvr_status select_parts(struct kvr_capture *c,
     const struct kvr_config *m = &c->model.config;
     enum kvr_status status;
 
-    if ((status = mark(&c->layer_wanted, m->n_layer, c->options.layers, "layer",
-                       err)) != KVR_OK ||
-        (status = mark(&c->head_wanted, m->n_head, c->options.heads, "head",
-                       err)) != KVR_OK ||
+    if ((status = kvr_list_marks(&c->layer_wanted, m->n_layer,
+                                 c->options.layers, "layer", err)) != KVR_OK ||
+        (status = kvr_list_marks(&c->head_wanted, m->n_head, c->options.heads,
+                                 "head", err)) != KVR_OK ||
         (status = check_groups(c, err)) != KVR_OK)
         return status;
     c->layer_slot = kvr_calloc(m->n_layer, sizeof *c->layer_slot);

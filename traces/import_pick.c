@@ -7,20 +7,6 @@
 
 #include <stdlib.h>
 
-/* Marks of the numbers below `limit` in a list; all of them without one. */
-static enum kvr_status mark(bool **out, uint32_t limit, const char *list,
-                            const char *what, struct kvr_error *err)
-{
-    *out = kvr_calloc(limit, sizeof **out);
-    if (*out == NULL)
-        return kvr_no_memory(err, what, limit);
-    if (list != NULL)
-        return kvr_parse_list(*out, limit, list, what, err);
-    for (uint32_t i = 0; i < limit; i++)
-        (*out)[i] = true;
-    return KVR_OK;
-}
-
 /* Layers by their numbers, which may have gaps: only what is there. */
 static enum kvr_status pick_layers(struct pick *pick, const struct dump *dump,
                                    const char *list, struct kvr_error *err)
@@ -29,7 +15,7 @@ static enum kvr_status pick_layers(struct pick *pick, const struct dump *dump,
     bool *marks = NULL;
 
     pick->layer = kvr_calloc(dump->n_layer, sizeof *pick->layer);
-    enum kvr_status status = mark(&marks, limit, list, "layer", err);
+    enum kvr_status status = kvr_list_marks(&marks, limit, list, "layer", err);
     if (status == KVR_OK && pick->layer == NULL)
         status = kvr_no_memory(err, "layers", dump->n_layer);
     if (status == KVR_OK)
@@ -54,7 +40,8 @@ static enum kvr_status pick_heads(struct pick *pick, const struct dump *dump,
     bool *marks = NULL;
 
     pick->head = kvr_calloc(dump->n_head, sizeof *pick->head);
-    enum kvr_status status = mark(&marks, dump->n_head, list, "head", err);
+    enum kvr_status status =
+        kvr_list_marks(&marks, dump->n_head, list, "head", err);
     if (status == KVR_OK && pick->head == NULL)
         status = kvr_no_memory(err, "heads", dump->n_head);
     for (uint32_t h = 0; status == KVR_OK && h < dump->n_head; h++) {

@@ -33,6 +33,11 @@ void kvr_format_bytes(char out[32], uint64_t bytes);
 enum kvr_status kvr_parse_list(bool *marks, uint32_t limit, const char *text,
                                const char *what,
                                struct kvr_error *err) KVR_MUST_CHECK;
+/* The same, allocated (the caller frees *marks, after an error too); without a
+ * list all are marked. */
+enum kvr_status kvr_list_marks(bool **marks, uint32_t limit, const char *text,
+                               const char *what,
+                               struct kvr_error *err) KVR_MUST_CHECK;
 
 /* True where n bytes are valid UTF-8; else *bad is the offset of the first
  * byte that is not. */

@@ -2,6 +2,8 @@
  * SPDX-License-Identifier: GPL-3.0-or-later */
 #include "kvr_text.h"
 
+#include "kvr_memory.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -129,6 +131,18 @@ enum kvr_status kvr_parse_list(bool *marks, uint32_t limit, const char *text,
             return KVR_OK;
         item += n + 1;
     }
+}
+
+enum kvr_status kvr_list_marks(bool **marks, uint32_t limit, const char *text,
+                               const char *what, struct kvr_error *err)
+{
+    *marks = kvr_calloc(limit, sizeof **marks);
+    if (*marks == NULL)
+        return kvr_no_memory(err, what, limit);
+    if (text != NULL)
+        return kvr_parse_list(*marks, limit, text, what, err);
+    memset(*marks, true, limit * sizeof **marks);
+    return KVR_OK;
 }
 
 /* Length of the sequence that starts at s, 0 if it is not valid UTF-8. */

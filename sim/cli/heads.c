@@ -35,20 +35,6 @@ void cli_set_real(json_t *object, const char *key, double value,
         cli_null(object, key, reason);
 }
 
-/* Marks of the numbers in a list, all of them without one. */
-static enum kvr_status read_marks(bool **out, uint32_t limit, const char *list,
-                                  const char *what, struct kvr_error *err)
-{
-    *out = kvr_calloc(limit, sizeof **out);
-    if (*out == NULL)
-        return kvr_no_memory(err, what, limit);
-    if (list != NULL)
-        return kvr_parse_list(*out, limit, list, what, err);
-    for (uint32_t i = 0; i < limit; i++)
-        (*out)[i] = true;
-    return KVR_OK;
-}
-
 /* Numbers that a list may name: the largest that is stored, and one. */
 static void limits(uint32_t *n_layer, uint32_t *n_head, uint32_t *n_item,
                    const struct kvr_trace_shape *shape)
@@ -75,9 +61,10 @@ static enum kvr_status select_heads(struct cli_heads *heads,
 
     limits(&n_layer, &n_head, &n_item, shape);
     enum kvr_status status =
-        read_marks(&layer_marks, n_layer, common->layers, "layer", err);
+        kvr_list_marks(&layer_marks, n_layer, common->layers, "layer", err);
     if (status == KVR_OK)
-        status = read_marks(&head_marks, n_head, common->heads, "head", err);
+        status =
+            kvr_list_marks(&head_marks, n_head, common->heads, "head", err);
     heads->items = kvr_calloc(n_item, sizeof *heads->items);
     if (status == KVR_OK && heads->items == NULL)
         status = kvr_no_memory(err, "heads", n_item * sizeof *heads->items);

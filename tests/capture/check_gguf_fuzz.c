@@ -36,9 +36,7 @@ static uint32_t draw(uint32_t round, uint32_t index, uint32_t n)
 static void setup(void)
 {
     snprintf(path, sizeof path, "/tmp/kvr-fuzz-XXXXXX");
-    const int fd = mkstemp(path);
-    ck_assert_int_ge(fd, 0);
-    close(fd);
+    suite_make_file(path);
 }
 
 static void teardown(void)

@@ -3,7 +3,7 @@
  * SPDX-License-Identifier: GPL-3.0-or-later */
 #include "golden.h"
 
-#include "gguf.h"
+#include "gguf_made.h"
 #include "kvr_memory.h"
 
 #include <string.h>
@@ -11,7 +11,7 @@
 
 #define WHOLE KVR_TEST_DATA "/golden/gguf/mixed_tied.gguf"
 
-enum { N_PARTS = 3, ALIGNMENT = 32 };
+enum { N_PARTS = 3 };
 
 static char folder[64];
 
@@ -24,73 +24,11 @@ static const char *part_path(int no)
     return path;
 }
 
-static void put(FILE *file, const void *data, size_t size)
-{
-    ck_assert(size == 0 || fwrite(data, 1, size, file) == size);
-}
-
-static void put_u32(FILE *file, uint32_t value)
-{
-    put(file, &value, sizeof value);
-}
-
-static void put_u64(FILE *file, uint64_t value)
-{
-    put(file, &value, sizeof value);
-}
-
-static void put_text(FILE *file, struct kvr_view text)
-{
-    put_u64(file, text.size);
-    put(file, text.bytes, text.size);
-}
-
 static void put_u16_pair(FILE *file, const char *key, uint16_t value)
 {
-    put_text(file, kvr_view_of(key));
-    put_u32(file, KVR_GGUF_U16);
-    put(file, &value, sizeof value);
-}
-
-/* Bytes of an array's items. */
-static size_t array_bytes(const struct kvr_gguf_value *v)
-{
-    size_t size = 0;
-
-    if (v->item_type != KVR_GGUF_STRING)
-        return (size_t)v->n * (v->item_type <= KVR_GGUF_I8     ? 1
-                               : v->item_type == KVR_GGUF_BOOL ? 1
-                                                               : 4);
-    for (uint64_t i = 0; i < v->n; i++) {
-        uint64_t n;
-        memcpy(&n, v->data + size, sizeof n);
-        size += 8 + (size_t)n;
-    }
-    return size;
-}
-
-static void put_value(FILE *file, const struct kvr_gguf_value *v)
-{
-    static const uint8_t sizes[KVR_GGUF_N_TYPE] = {1, 1, 2, 2, 4, 4, 4,
-                                                   1, 0, 0, 8, 8, 8};
-
-    put_text(file, v->key);
-    put_u32(file, (uint32_t)v->type);
-    if (v->type == KVR_GGUF_STRING) {
-        put_text(file, (struct kvr_view){(const char *)v->data, v->n});
-    } else if (v->type == KVR_GGUF_ARRAY) {
-        put_u32(file, (uint32_t)v->item_type);
-        put_u64(file, v->n);
-        put(file, v->data, array_bytes(v));
-    } else {
-        put(file, v->data, sizes[v->type]);
-    }
-}
-
-static void pad(FILE *file)
-{
-    while (ftell(file) % ALIGNMENT != 0)
-        put(file, "", 1);
+    gguf_put_text(file, kvr_view_of(key));
+    gguf_put_u32(file, KVR_GGUF_U16);
+    gguf_put(file, &value, sizeof value);
 }
 
 /* Every third tensor; the metadata go into the first part only. */
@@ -102,28 +40,23 @@ static void write_part(const struct kvr_gguf *whole, int no, int count)
     uint64_t offset = 0;
 
     ck_assert_ptr_nonnull(file);
-    put(file, "GGUF", 4);
-    put_u32(file, 3);
-    put_u64(file, (n - (size_t)no + N_PARTS - 1) / N_PARTS);
-    put_u64(file, n_values + 2);
+    gguf_put(file, "GGUF", 4);
+    gguf_put_u32(file, 3);
+    gguf_put_u64(file, (n - (size_t)no + N_PARTS - 1) / N_PARTS);
+    gguf_put_u64(file, n_values + 2);
     for (size_t i = 0; i < n_values; i++)
-        put_value(file, kvr_gguf_value(whole, i));
+        gguf_put_value(file, kvr_gguf_value(whole, i));
     put_u16_pair(file, "split.no", (uint16_t)no);
     put_u16_pair(file, "split.count", (uint16_t)count);
     for (size_t i = (size_t)no; i < n; i += N_PARTS) {
         const struct kvr_gguf_tensor *t = kvr_gguf_tensor(whole, i);
-        put_text(file, t->name);
-        put_u32(file, t->n_dims);
-        for (uint32_t d = 0; d < t->n_dims; d++)
-            put_u64(file, t->dims[d]);
-        put_u32(file, t->type);
-        put_u64(file, offset);
-        offset += (t->size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+        gguf_put_entry(file, t, offset);
+        offset += gguf_padded(t->size);
     }
     for (size_t i = (size_t)no; i < n; i += N_PARTS) {
-        pad(file);
-        put(file, kvr_gguf_tensor(whole, i)->data,
-            (size_t)kvr_gguf_tensor(whole, i)->size);
+        gguf_pad(file);
+        gguf_put(file, kvr_gguf_tensor(whole, i)->data,
+                 (size_t)kvr_gguf_tensor(whole, i)->size);
     }
     ck_assert_int_eq(fclose(file), 0);
 }

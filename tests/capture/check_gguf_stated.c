@@ -19,9 +19,7 @@ static char path[64];
 static void setup(void)
 {
     snprintf(path, sizeof path, "/tmp/kvr-stated-XXXXXX");
-    const int file = mkstemp(path);
-    ck_assert_int_ge(file, 0);
-    close(file);
+    suite_make_file(path);
 }
 
 static void teardown(void)

@@ -128,17 +128,6 @@ START_TEST(index_is_held_to_its_numbers)
 }
 END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("st_stated");
-    TCase *tc = tcase_create("st_stated");
-    tcase_add_checked_fixture(tc, setup, teardown);
-    tcase_add_test(tc, index_beside_a_single_file_is_a_question);
-    tcase_add_test(tc, index_is_held_to_its_numbers);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
-}
+KVR_SUITE_WITH("st_stated", setup, teardown,
+               index_beside_a_single_file_is_a_question,
+               index_is_held_to_its_numbers)

@@ -18,9 +18,7 @@ static char path[64];
 static void setup(void)
 {
     snprintf(path, sizeof path, "/tmp/kvr-added-XXXXXX");
-    const int file = mkstemp(path);
-    ck_assert_int_ge(file, 0);
-    close(file);
+    suite_make_file(path);
 }
 
 static void teardown(void)
@@ -120,17 +118,5 @@ START_TEST(strips_overlaps_and_orders)
 }
 END_TEST
 
-int main(void)
-{
-    Suite *suite = suite_create("tokenizer_added");
-    TCase *tc = tcase_create("tokenizer_added");
-    tcase_add_checked_fixture(tc, setup, teardown);
-    tcase_add_test(tc, texts_of_the_report);
-    tcase_add_test(tc, strips_overlaps_and_orders);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
-}
+KVR_SUITE_WITH("tokenizer_added", setup, teardown, texts_of_the_report,
+               strips_overlaps_and_orders)

@@ -4,33 +4,35 @@
 
 #include "suite.h"
 
-#include <stdio.h>
 #include <string.h>
-
-enum { ALIGNMENT = 32 };
 
 static const uint8_t sizes[KVR_GGUF_N_TYPE] = {1, 1, 2, 2, 4, 4, 4,
                                                1, 0, 0, 8, 8, 8};
 
-static void put(FILE *file, const void *data, size_t size)
+void gguf_put(FILE *file, const void *data, size_t size)
 {
     ck_assert(size == 0 || fwrite(data, 1, size, file) == size);
 }
 
-static void put_u32(FILE *file, uint32_t value)
+void gguf_put_u32(FILE *file, uint32_t value)
 {
-    put(file, &value, sizeof value);
+    gguf_put(file, &value, sizeof value);
 }
 
-static void put_u64(FILE *file, uint64_t value)
+void gguf_put_u64(FILE *file, uint64_t value)
 {
-    put(file, &value, sizeof value);
+    gguf_put(file, &value, sizeof value);
 }
 
-static void put_text(FILE *file, struct kvr_view text)
+void gguf_put_text(FILE *file, struct kvr_view text)
 {
-    put_u64(file, text.size);
-    put(file, text.bytes, text.size);
+    gguf_put_u64(file, text.size);
+    gguf_put(file, text.bytes, text.size);
+}
+
+uint64_t gguf_padded(uint64_t size)
+{
+    return (size + GGUF_ALIGNMENT - 1) / GGUF_ALIGNMENT * GGUF_ALIGNMENT;
 }
 
 static size_t array_bytes(const struct kvr_gguf_value *v)
@@ -47,18 +49,18 @@ static size_t array_bytes(const struct kvr_gguf_value *v)
     return size;
 }
 
-static void put_value(FILE *file, const struct kvr_gguf_value *v)
+void gguf_put_value(FILE *file, const struct kvr_gguf_value *v)
 {
-    put_text(file, v->key);
-    put_u32(file, (uint32_t)v->type);
+    gguf_put_text(file, v->key);
+    gguf_put_u32(file, (uint32_t)v->type);
     if (v->type == KVR_GGUF_STRING) {
-        put_text(file, (struct kvr_view){(const char *)v->data, v->n});
+        gguf_put_text(file, (struct kvr_view){(const char *)v->data, v->n});
     } else if (v->type == KVR_GGUF_ARRAY) {
-        put_u32(file, (uint32_t)v->item_type);
-        put_u64(file, v->n);
-        put(file, v->data, array_bytes(v));
+        gguf_put_u32(file, (uint32_t)v->item_type);
+        gguf_put_u64(file, v->n);
+        gguf_put(file, v->data, array_bytes(v));
     } else {
-        put(file, v->data, sizes[v->type]);
+        gguf_put(file, v->data, sizes[v->type]);
     }
 }
 
@@ -67,24 +69,24 @@ static void put_key(FILE *file, const struct made_key *key)
     const float real = (float)key->number;
     const uint8_t flag = key->number != 0;
 
-    put_text(file, kvr_view_of(key->name));
-    put_u32(file, (uint32_t)key->type);
+    gguf_put_text(file, kvr_view_of(key->name));
+    gguf_put_u32(file, (uint32_t)key->type);
     switch (key->type) {
     case KVR_GGUF_STRING:
-        put_text(file, kvr_view_of(key->text));
+        gguf_put_text(file, kvr_view_of(key->text));
         break;
     case KVR_GGUF_F32:
-        put(file, &real, sizeof real);
+        gguf_put(file, &real, sizeof real);
         break;
     case KVR_GGUF_BOOL:
-        put(file, &flag, sizeof flag);
+        gguf_put(file, &flag, sizeof flag);
         break;
     case KVR_GGUF_I32:
-        put_u32(file, (uint32_t)(int32_t)key->number);
+        gguf_put_u32(file, (uint32_t)(int32_t)key->number);
         break;
     default:
         ck_assert_int_eq(key->type, KVR_GGUF_U32);
-        put_u32(file, (uint32_t)key->number);
+        gguf_put_u32(file, (uint32_t)key->number);
     }
 }
 
@@ -104,32 +106,32 @@ static void put_metadata(FILE *file, const struct kvr_gguf *from,
 
     for (size_t i = 0; i < n; i++)
         kept += !replaced(changes, kvr_gguf_value(from, i)->key);
-    put(file, "GGUF", 4);
-    put_u32(file, 3);
-    put_u64(file, kvr_gguf_n_tensors(from) - (changes->lost != NULL));
-    put_u64(file, kept + changes->n_keys);
+    gguf_put(file, "GGUF", 4);
+    gguf_put_u32(file, 3);
+    gguf_put_u64(file, kvr_gguf_n_tensors(from) - (changes->lost != NULL));
+    gguf_put_u64(file, kept + changes->n_keys);
     for (size_t i = 0; i < n; i++)
         if (!replaced(changes, kvr_gguf_value(from, i)->key))
-            put_value(file, kvr_gguf_value(from, i));
+            gguf_put_value(file, kvr_gguf_value(from, i));
     for (size_t i = 0; i < changes->n_keys; i++)
         put_key(file, &changes->keys[i]);
 }
 
-static void put_entry(FILE *file, const struct kvr_gguf_tensor *t,
-                      uint64_t offset)
+void gguf_put_entry(FILE *file, const struct kvr_gguf_tensor *t,
+                    uint64_t offset)
 {
-    put_text(file, t->name);
-    put_u32(file, t->n_dims);
+    gguf_put_text(file, t->name);
+    gguf_put_u32(file, t->n_dims);
     for (uint32_t d = 0; d < t->n_dims; d++)
-        put_u64(file, t->dims[d]);
-    put_u32(file, t->type);
-    put_u64(file, offset);
+        gguf_put_u64(file, t->dims[d]);
+    gguf_put_u32(file, t->type);
+    gguf_put_u64(file, offset);
 }
 
-static void pad(FILE *file)
+void gguf_pad(FILE *file)
 {
-    while (ftell(file) % ALIGNMENT != 0)
-        put(file, "", 1);
+    while (ftell(file) % GGUF_ALIGNMENT != 0)
+        gguf_put(file, "", 1);
 }
 
 void made_gguf_write(const char *path, const char *from,
@@ -146,17 +148,17 @@ void made_gguf_write(const char *path, const char *from,
     for (size_t i = 0; i < kvr_gguf_n_tensors(gguf); i++) {
         const struct kvr_gguf_tensor *t = kvr_gguf_tensor(gguf, i);
         if (changes->lost == NULL || !kvr_view_is(t->name, changes->lost))
-            put_entry(file, t, offset);
-        offset += (t->size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+            gguf_put_entry(file, t, offset);
+        offset += gguf_padded(t->size);
     }
     for (size_t i = 0; i < kvr_gguf_n_tensors(gguf); i++) {
-        pad(file);
-        put(file, kvr_gguf_tensor(gguf, i)->data,
-            (size_t)kvr_gguf_tensor(gguf, i)->size);
+        gguf_pad(file);
+        gguf_put(file, kvr_gguf_tensor(gguf, i)->data,
+                 (size_t)kvr_gguf_tensor(gguf, i)->size);
     }
-    pad(file);
+    gguf_pad(file);
     for (size_t i = 0; i < changes->tail; i++)
-        put(file, "", 1);
+        gguf_put(file, "", 1);
     ck_assert_int_eq(fclose(file), 0);
     kvr_gguf_close(gguf);
 }

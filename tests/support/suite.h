@@ -1,6 +1,7 @@
 /* suite.h -- the main() of a Check program, and small helpers.
  *
- * KVR_SUITE("name", test_a, test_b, ..) makes the main function.
+ * KVR_SUITE("name", test_a, test_b, ..) makes the main function;
+ * KVR_SUITE_WITH one with a fixture.
  * SPDX-License-Identifier: GPL-3.0-or-later */
 #ifndef SUITE_H
 #define SUITE_H
@@ -8,6 +9,7 @@
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "kvr_error.h"
 
@@ -28,13 +30,15 @@
                       "message '%s' lacks '%s'", err.message, (text)); \
     } while (0)
 
-#define KVR_SUITE(name, ...) \
+/* With a fixture: `before` and `after` each test; NULL: none. */
+#define KVR_SUITE_WITH(name, before, after, ...) \
     int main(void) \
     { \
         const TTest *const tests[] = {__VA_ARGS__}; \
         Suite *suite = suite_create(name); \
         TCase *tc = tcase_create(name); \
         tcase_set_timeout(tc, 300); \
+        tcase_add_checked_fixture(tc, before, after); \
         for (size_t i = 0; i < sizeof tests / sizeof tests[0]; i++) \
             tcase_add_test(tc, tests[i]); \
         suite_add_tcase(suite, tc); \
@@ -44,5 +48,16 @@
         srunner_free(runner); \
         return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE; \
     }
+
+#define KVR_SUITE(name, ...) KVR_SUITE_WITH(name, NULL, NULL, __VA_ARGS__)
+
+/* An empty file of its own: `path` holds a name that ends with XXXXXX. */
+static inline void suite_make_file(char *path)
+{
+    const int file = mkstemp(path);
+
+    ck_assert_int_ge(file, 0);
+    close(file);
+}
 
 #endif

@@ -3,6 +3,7 @@
 #include "kvr_import.h"
 #include "kvr_journal.h"
 
+#include "imported.h"
 #include "made.h"
 #include "suite.h"
 
@@ -63,13 +64,9 @@ static void whole(uint32_t n_layer, uint32_t n_head, uint32_t t,
                   uint32_t prompt_len, enum kvr_dtype dtype)
 {
     struct kvr_trace *trace = NULL;
-    struct kvr_trace_report report;
     struct kvr_error err = {0};
 
-    must(kvr_trace_check(&report, out_path(), 1, 0, &err));
-    ck_assert_msg(report.ok, "%s",
-                  report.n_problem > 0 ? report.problems[0] : "");
-    kvr_trace_report_free(&report);
+    is_whole(out_path());
     must(kvr_trace_open(&trace, out_path(), &err));
     const struct kvr_trace_shape *s = kvr_trace_shape(trace);
     ck_assert_uint_eq(s->n_layer, n_layer);

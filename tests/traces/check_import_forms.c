@@ -3,6 +3,7 @@
 #include "kvr_half.h"
 #include "kvr_import.h"
 
+#include "imported.h"
 #include "made.h"
 #include "suite.h"
 
@@ -33,22 +34,6 @@ static enum kvr_status import(const char *name,
     return kvr_import(made_data(path), out_path(), options, err);
 }
 
-static void write_npy(const char *name, const char *header, const void *data,
-                      size_t size)
-{
-    const size_t n = strlen(header);
-
-    FILE *out = fopen(made_path(name), "wb");
-    ck_assert(out != NULL);
-    fwrite("\x93NUMPY\x01", 1, 7, out);
-    fputc(0, out);
-    fputc((int)(n & 255), out);
-    fputc((int)(n >> 8), out);
-    fwrite(header, 1, n, out);
-    fwrite(data, 1, size, out);
-    ck_assert_int_eq(fclose(out), 0);
-}
-
 /* Data of a file whose header ends at byte 128. */
 static void read_npy(void *out, size_t size, const char *name)
 {
@@ -68,7 +53,7 @@ static void with_header(const char *name, const char *header)
     uint8_t data[800];
 
     read_npy(data, sizeof data, "one.npy");
-    write_npy(name, header, data, sizeof data);
+    write_npy(made_path(name), header, data, sizeof data);
 }
 
 START_TEST(bytes_behind_an_array_are_refused)
@@ -178,7 +163,7 @@ static enum kvr_status import_rows(const float *rows,
                                    const struct kvr_import_options *options,
                                    struct kvr_error *err)
 {
-    write_npy("r.npy",
+    write_npy(made_path("r.npy"),
               "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 32, 32)}",
               rows, ALL * sizeof *rows);
     unlink(out_path());

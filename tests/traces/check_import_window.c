@@ -4,6 +4,7 @@
 #include "kvr_journal.h"
 #include "kvr_log.h"
 
+#include "imported.h"
 #include "made.h"
 #include "suite.h"
 
@@ -58,15 +59,7 @@ static enum kvr_status import(float (*made)[HEADS][T][T],
     static const char header[] =
         "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 2, 12, 12)}";
 
-    FILE *out = fopen(made_path("w.npy"), "wb");
-    ck_assert(out != NULL);
-    fwrite("\x93NUMPY\x01", 1, 7, out);
-    fputc(0, out);
-    fputc(sizeof header - 1, out);
-    fputc(0, out);
-    fwrite(header, 1, sizeof header - 1, out);
-    fwrite(made, sizeof *made, LAYERS, out);
-    ck_assert_int_eq(fclose(out), 0);
+    write_npy(made_path("w.npy"), header, made, sizeof *made * LAYERS);
     unlink(out_path());
     warned[0] = '\0';
     kvr_log_set_sink(note, NULL);
@@ -80,13 +73,9 @@ static enum kvr_status import(float (*made)[HEADS][T][T],
 static void spans_are(uint32_t n, const uint32_t *spans)
 {
     struct kvr_trace *trace = NULL;
-    struct kvr_trace_report report;
     struct kvr_error err = {0};
 
-    must(kvr_trace_check(&report, out_path(), 1, 0, &err));
-    ck_assert_msg(report.ok, "%s",
-                  report.n_problem > 0 ? report.problems[0] : "");
-    kvr_trace_report_free(&report);
+    is_whole(out_path());
     must(kvr_trace_open(&trace, out_path(), &err));
     const struct kvr_trace_shape *shape = kvr_trace_shape(trace);
     ck_assert_uint_eq(shape->n_layer, n);
