@@ -9,11 +9,7 @@
 
 uint32_t kvr_head_from(const struct kvr_head *head, uint32_t row)
 {
-    if (head->span == 0 || head->mask == KVR_MASK_CAUSAL)
-        return 0;
-    if (head->mask == KVR_MASK_CHUNK)
-        return row / head->span * head->span;
-    return row + 1 > head->span ? row + 1 - head->span : 0;
+    return kvr_mask_first_key(head->mask, head->span, row);
 }
 
 enum kvr_status kvr_head_rows(const struct kvr_head *head, uint32_t first,

@@ -257,11 +257,7 @@ static void fill_future(struct layer_work *w, struct facts *f, struct future *u,
 
 uint32_t mask_from(const struct kvr_layer_shape *shape, uint32_t t)
 {
-    if (shape->span == 0)
-        return 0;
-    if (shape->mask == KVR_MASK_WINDOW)
-        return t + 1 > shape->span ? t + 1 - shape->span : 0;
-    return shape->mask == KVR_MASK_CHUNK ? t / shape->span * shape->span : 0;
+    return kvr_mask_first_key(shape->mask, shape->span, t);
 }
 
 /* In a window or chunk layer nothing lies outside the mask, or the mask is
@@ -277,8 +273,8 @@ static enum kvr_status check_mask(const struct layer_work *w, uint32_t head,
             return kvr_fail(err, KVR_ERR_INPUT,
                             "layer %u head %u row %u: weight %.6g on key %u, "
                             "outside the layer's mask of %u keys",
-                            w->shape->layer, head, t, (double)row[i], i,
-                            w->shape->span);
+                            w->shape->layer, kvr_head_number(w->shape, head), t,
+                            (double)row[i], i, w->shape->span);
     return KVR_OK;
 }
 
@@ -305,7 +301,8 @@ static enum kvr_status fill_sums(struct layer_work *w, struct facts *f,
             return kvr_fail(err, KVR_ERR_INPUT,
                             "layer %u head %u row %u: weights sum to %.6g, "
                             "expected about 1",
-                            w->shape->layer, head, t, (double)sum);
+                            w->shape->layer, kvr_head_number(w->shape, head), t,
+                            (double)sum);
         f->sink[r * f->n_head + h] =
             w->sink == NULL ? 0
                             : rint((double)w->sink[(size_t)head * plan->T + t] *

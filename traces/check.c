@@ -65,13 +65,13 @@ static enum kvr_status check_weights(const struct kvr_trace *trace,
         if (!(weight[key] >= 0 && weight[key] <= 3e38f))
             return kvr_fail(err, KVR_ERR_NO,
                             "layer %u head %u row %u key %u: weight %.9g",
-                            y->layer, kvr__head_number(y, f->head), row, key,
+                            y->layer, kvr_head_number(y, f->head), row, key,
                             (double)weight[key]);
         if (key < first && weight[key] != 0)
             return kvr_fail(err, KVR_ERR_NO,
                             "layer %u head %u row %u key %u: weight %.9g "
                             "outside of the %s of %u",
-                            y->layer, kvr__head_number(y, f->head), row, key,
+                            y->layer, kvr_head_number(y, f->head), row, key,
                             (double)weight[key],
                             y->mask == KVR_MASK_WINDOW ? "window" : "chunk",
                             y->span);
@@ -126,7 +126,7 @@ static enum kvr_status check_above(const struct kvr_trace *trace,
                 "layer %u head %u row %u key %u: weight %g above "
                 "the diagonal",
                 trace->box->layers[f->layer].layer,
-                kvr__head_number(&trace->box->layers[f->layer], f->head), row,
+                kvr_head_number(&trace->box->layers[f->layer], f->head), row,
                 key, (double)weight);
     }
     return KVR_OK;

@@ -47,7 +47,7 @@ static enum kvr_status compare_row(const struct kvr_trace *trace,
         return kvr_fail(err, KVR_ERR_NO,
                         "layer %u head %u row %u key %u: query and key give "
                         "weight %.9g, attention is %.9g",
-                        y->layer, kvr__head_number(y, f->head), row, key, a, b);
+                        y->layer, kvr_head_number(y, f->head), row, key, a, b);
     }
     return KVR_OK;
 }
@@ -72,7 +72,7 @@ static enum kvr_status check_lse(const struct kvr_trace *trace,
                     "layer %u head %u row %u: query and key give lse %.9g, "
                     "stated is %.9g",
                     shape->layers[f->layer].layer,
-                    kvr__head_number(&shape->layers[f->layer], f->head), row,
+                    kvr_head_number(&shape->layers[f->layer], f->head), row,
                     made, stated);
 }
 

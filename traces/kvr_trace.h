@@ -80,6 +80,12 @@ struct kvr_layer_shape {
     const uint32_t *head_index; /* [n_head] query heads in the model */
 };
 
+/* First key that a mask shows to row `row`; span: of a window or a chunk. */
+uint32_t kvr_mask_first_key(enum kvr_mask mask, uint32_t span, uint32_t row);
+/* What a message calls a stored head: its number in the model, as the options
+ * take it. */
+uint32_t kvr_head_number(const struct kvr_layer_shape *layer, uint32_t head);
+
 /* Name of a dataset, e.g. "query". */
 const char *kvr_vector_name(enum kvr_vector vector);
 

@@ -276,8 +276,8 @@ static enum kvr_status refuse_row(const struct kvr_trace *trace, uint32_t layer,
                     "%s: layer %u head %u row %u key %u: weight %g: expected "
                     "a finite number >= 0",
                     trace->path, trace->box->layers[layer].layer,
-                    kvr__head_number(&trace->box->layers[layer], head), row,
-                    key, (double)value[key]);
+                    kvr_head_number(&trace->box->layers[layer], head), row, key,
+                    (double)value[key]);
 }
 
 /* Widens one stored row into out; n keys, zeros behind them. */

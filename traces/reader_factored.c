@@ -137,7 +137,7 @@ static enum kvr_status finish_row(const struct kvr_trace *trace, uint32_t layer,
         return kvr_fail(err, KVR_ERR_INPUT,
                         "%s: layer %u head %u row %u: query and key give no "
                         "finite logits",
-                        trace->path, y->layer, kvr__head_number(y, head), row);
+                        trace->path, y->layer, kvr_head_number(y, head), row);
     if (sink != NULL) {
         const size_t at = (size_t)head * trace->box->shape.n_token + row;
         for (uint32_t i = lo; i < n; i++)

@@ -67,7 +67,7 @@ static enum kvr_status judge(const struct kvr_trace *trace, uint32_t layer,
     return kvr_fail(err, KVR_ERR_INPUT,
                     "%s: layer %u head %u row %u: %s is %g, expected %s",
                     trace->path, y->layer,
-                    of_heads ? kvr__head_number(y, row) : row,
+                    of_heads ? kvr_head_number(y, row) : row,
                     (uint32_t)((first + i) % t), kvr_array_name(array),
                     (double)value[i], b->expected);
 }
@@ -213,7 +213,7 @@ static enum kvr_status judge_mask(const struct kvr_trace *trace,
     return kvr_fail(err, KVR_ERR_INPUT,
                     "layer %u head %u row %u key %zu: weight %.9g outside of "
                     "the %s of %u",
-                    y->layer, kvr__head_number(y, rows->head), row, key,
+                    y->layer, kvr_head_number(y, rows->head), row, key,
                     (double)value[key], kvr__mask_name(y->mask), y->span);
 }
 
@@ -251,7 +251,7 @@ enum kvr_status kvr__judge_sum(const struct kvr_trace *trace, uint32_t layer,
     return kvr_fail(err, KVR_ERR_INPUT,
                     "layer %u head %u row %u: the weights sum to %.9g, %s %.9g "
                     "(sink_mass %.9g)",
-                    y->layer, kvr__head_number(y, head), row, sum,
+                    y->layer, kvr_head_number(y, head), row, sum,
                     mass != NULL ? "row_mass is" : "expected at most", stated,
                     lost);
 }

@@ -467,16 +467,21 @@ uint32_t kvr__row_keys(const struct kvr_layer_shape *layer, uint32_t row,
     return layer->mask == KVR_MASK_NONE ? n_token : row + 1;
 }
 
-uint32_t kvr__row_first_key(const struct kvr_layer_shape *layer, uint32_t row)
+uint32_t kvr_mask_first_key(enum kvr_mask mask, uint32_t span, uint32_t row)
 {
-    if (layer->mask == KVR_MASK_WINDOW)
-        return row + 1 > layer->span ? row + 1 - layer->span : 0;
-    if (layer->mask == KVR_MASK_CHUNK)
-        return row / layer->span * layer->span;
-    return 0;
+    if (span == 0)
+        return 0;
+    if (mask == KVR_MASK_WINDOW)
+        return row + 1 > span ? row + 1 - span : 0;
+    return mask == KVR_MASK_CHUNK ? row / span * span : 0;
 }
 
-uint32_t kvr__head_number(const struct kvr_layer_shape *layer, uint32_t head)
+uint32_t kvr__row_first_key(const struct kvr_layer_shape *layer, uint32_t row)
+{
+    return kvr_mask_first_key(layer->mask, layer->span, row);
+}
+
+uint32_t kvr_head_number(const struct kvr_layer_shape *layer, uint32_t head)
 {
     return layer->head_index != NULL ? layer->head_index[head] : head;
 }

@@ -77,9 +77,6 @@ uint32_t kvr__row_keys(const struct kvr_layer_shape *layer, uint32_t row,
                        uint32_t n_token);
 /* The first key that the layer's mask shows to a row. */
 uint32_t kvr__row_first_key(const struct kvr_layer_shape *layer, uint32_t row);
-/* What a message calls a stored head: its number in the model, as the options
- * take it. */
-uint32_t kvr__head_number(const struct kvr_layer_shape *layer, uint32_t head);
 const char *kvr__mask_name(enum kvr_mask mask);
 const char *kvr__source_name(enum kvr_source source);
 bool kvr__mask_of(enum kvr_mask *mask, const char *name);
