@@ -6,6 +6,8 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
 
 /* One input. Whatever the bytes are, it returns. */
 void fuzz_one(const uint8_t *data, size_t size);
@@ -18,5 +20,15 @@ void fuzz_save(const char *path, const uint8_t *data, size_t size);
 /* The target's own starting files: fills name[0..most) with paths and returns
  * how many. */
 size_t fuzz_corpus(const char **names, size_t most);
+
+/* An invariant of what comes out. */
+#define MUST_HOLD(what) \
+    do { \
+        if (!(what)) { \
+            fprintf(stderr, "fuzz: %s:%d: " #what " does not hold\n", \
+                    __FILE__, __LINE__); \
+            abort(); \
+        } \
+    } while (0)
 
 #endif

@@ -1,20 +1,24 @@
 /* fuzz_dump.c -- the importer's HDF5 side.
  * SPDX-License-Identifier: GPL-3.0-or-later */
-#include "fuzz.h"
-#include "kvr_import.h"
+#define _GNU_SOURCE /* memmem */
+#include "fuzz_import.h"
+
+#include <string.h>
 
 void fuzz_one(const uint8_t *data, size_t size)
 {
-    const struct kvr_import_options options = {.axes = "lhqk",
+    const bool by_layer = memmem(data, size, "layer_16", 8) != NULL;
+    const struct kvr_import_options options = {.dataset =
+                                                   by_layer ? "layer_%d" : NULL,
+                                               .axes = by_layer ? NULL : "lhqk",
                                                .batch_item = -1,
                                                .dtype = -1,
                                                .prompt_len = 1,
                                                .force = true};
-    struct kvr_error err = {0};
     const char *path = fuzz_path("in.h5");
 
     fuzz_save(path, data, size);
-    (void)!kvr_import(path, fuzz_path("out.kvt.h5"), &options, &err);
+    fuzz_import(path, &options, data, size);
 }
 
 size_t fuzz_corpus(const char **names, size_t most)
@@ -24,7 +28,9 @@ size_t fuzz_corpus(const char **names, size_t most)
         KVR_TEST_DATA "/awkward/att_generate_steps.h5",
         KVR_TEST_DATA "/awkward/att_string_attrs.h5",
         KVR_TEST_DATA "/awkward/att_writer_killed.h5",
-        KVR_TEST_DATA "/traces/short_chunks.h5"};
+        KVR_TEST_DATA "/traces/short_chunks.h5",
+        KVR_TEST_DATA "/traces/dumps/layers.h5",
+        KVR_TEST_DATA "/traces/dumps/steps.h5"};
     size_t n = 0;
 
     for (; n < sizeof all / sizeof all[0] && n < most; n++)

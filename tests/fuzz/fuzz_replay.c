@@ -16,15 +16,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define MUST_HOLD(what) \
-    do { \
-        if (!(what)) { \
-            fprintf(stderr, "fuzz: %s:%d: " #what " does not hold\n", \
-                    __FILE__, __LINE__); \
-            abort(); \
-        } \
-    } while (0)
-
 static bool is_refusal(enum kvr_status status)
 {
     return status == KVR_ERR_INPUT || status == KVR_ERR_UNSUPPORTED ||
