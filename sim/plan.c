@@ -337,7 +337,7 @@ uint64_t plan_bytes(const struct plan *plan)
         of_cache += plan->T * sizeof(struct kvr_eviction);
     if (o->steps)
         of_cache += rows * sizeof(struct kvr_step_row);
-    return workers * each +
+    return plan->rows->bytes + workers * each +
            plan->n_result * (caches * of_cache + 2 * BINS * sizeof(uint32_t) +
                              2 * plan->T * sizeof(double));
 }

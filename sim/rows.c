@@ -152,6 +152,7 @@ enum kvr_status kvr_rows_open(struct kvr_rows **out,
         .unit = shape->dtype == KVR_F16 && !kvr_trace_facts(trace)->recomputed
                     ? 0x1p-24
                     : 0x1p-30,
+        .bytes = workers * kvr_trace_scratch_bytes(trace),
         .read = read_trace,
         .array = read_array,
         .ud = t,

@@ -381,18 +381,20 @@ static enum kvr_status summarise(struct kvr_trace_report *report,
     return status;
 }
 
-/* A tile as it is stored, made and inflated for each worker. */
+/* A tile as it is stored, made and inflated, and what reads the rows, for each
+ * worker. */
 static enum kvr_status check_memory(const struct kvr_trace *trace,
                                     uint32_t workers, uint64_t memory,
                                     struct kvr_error *err)
 {
     const uint64_t row = (uint64_t)trace->box->shape.n_token * 3;
+    const uint64_t each =
+        KVR_TILE_ROWS * row * sizeof(float) + kvr_trace_scratch_bytes(trace);
     char what[300];
 
     snprintf(what, sizeof what, "%s: %u threads on rows of %u tokens",
              trace->path, workers, trace->box->shape.n_token);
-    return kvr_check_memory(
-        err, what, workers * KVR_TILE_ROWS * row * sizeof(float), memory);
+    return kvr_check_memory(err, what, workers * each, memory);
 }
 
 static enum kvr_status check_rows(struct kvr_trace_report *report,

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { N_BUFFER = 5, SHUFFLED = 3, PACKED = 4 };
+enum { SHUFFLED = 3, PACKED = 4 };
 
 struct codec {
     struct isal_zstream *deflate; /* made at first use */
@@ -23,7 +23,7 @@ struct codec {
     struct {
         uint8_t *data;
         size_t capacity;
-    } buffer[N_BUFFER];
+    } buffer[CODEC_N_BUFFER];
 };
 
 enum kvr_status kvr__codec_new(struct codec **out, int level,
@@ -45,7 +45,7 @@ void kvr__codec_free(struct codec *codec)
     free(codec->deflate);
     free(codec->workspace);
     libdeflate_free_decompressor(codec->inflate);
-    for (int i = 0; i < N_BUFFER; i++)
+    for (int i = 0; i < CODEC_N_BUFFER; i++)
         free(codec->buffer[i].data);
     free(codec);
 }

@@ -18,8 +18,9 @@ void kvr__unshuffle(uint8_t *out, const uint8_t *in, size_t n, size_t size);
 void kvr__unshuffle_part(uint8_t *out, const uint8_t *in, size_t n,
                          size_t first, size_t count, size_t size);
 
-/* One thread's compressor, decompressor and buffers. */
+/* One thread's compressor, decompressor and buffers, each of a chunk. */
 struct codec;
+enum { CODEC_N_BUFFER = 5 };
 
 /* level 0 stores tiles as they are. */
 enum kvr_status kvr__codec_new(struct codec **out, int level,

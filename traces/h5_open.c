@@ -101,6 +101,11 @@ static enum kvr_status explain_foreign(int fd, const char *path, uint64_t size,
                         "'kvreplay trace repair %s -o OUT' makes a trace of "
                         "its closed steps",
                         path, path);
+    if (memcmp(first, "PK\3\4", 4) == 0)
+        return kvr_fail(err, KVR_ERR_UNSUPPORTED,
+                        "%s: a zip archive, such as an .npz file of NumPy: "
+                        "unpack it and import one of the .npy files in it",
+                        path);
     if (n == sizeof first && memcmp(first, signature, n) == 0)
         return kvr_fail(err, KVR_ERR_INPUT,
                         "%s: truncated: %llu bytes do not hold HDF5's first "

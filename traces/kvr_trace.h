@@ -144,6 +144,8 @@ enum kvr_status kvr_trace_scratch_new(struct kvr_trace_scratch **out,
                                       const struct kvr_trace *trace,
                                       struct kvr_error *err) KVR_MUST_CHECK;
 void kvr_trace_scratch_free(struct kvr_trace_scratch *scratch);
+/* The most memory that one takes, OpenBLAS's buffer included. */
+uint64_t kvr_trace_scratch_bytes(const struct kvr_trace *trace);
 
 /* Rows first..first+n-1 of stored head `head` (index within the layer) of
  * stored layer `layer` into out[r * stride + key], r = 0..n-1. Keys above the

@@ -196,6 +196,26 @@ static bool makes_rows(const struct kvr_trace *trace)
     return false;
 }
 
+uint64_t kvr_trace_scratch_bytes(const struct kvr_trace *trace)
+{
+    uint64_t chunk = 0, made = 0;
+
+    for (uint32_t l = 0; l < trace->box->shape.n_layer; l++) {
+        for (int i = 0; i < N_ROW_SET; i++) {
+            const struct stored_set *set = &trace->sets[l][i];
+            const uint64_t here = (uint64_t)set->chunk[0] * set->chunk[1] *
+                                  set->chunk[2] * set->item;
+            chunk = set->present && here > chunk ? here : chunk;
+        }
+        if (kvr__has_pair(trace, l)) {
+            const uint64_t here = kvr__made_bytes(trace, l);
+            made = here > made ? here : made;
+        }
+    }
+    return sizeof(struct kvr_trace_scratch) + CODEC_N_BUFFER * chunk + made +
+           (made > 0 ? kvr_blas_bytes(1) : 0);
+}
+
 enum kvr_status kvr_trace_scratch_new(struct kvr_trace_scratch **out,
                                       const struct kvr_trace *trace,
                                       struct kvr_error *err)

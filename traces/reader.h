@@ -152,6 +152,9 @@ enum kvr_status kvr__judge_rows(const struct kvr_trace *trace,
 /* True where a layer's rows can be computed. */
 bool kvr__has_pair(const struct kvr_trace *trace, uint32_t layer);
 
+/* The most memory that a scratch takes to make a layer's rows. */
+uint64_t kvr__made_bytes(const struct kvr_trace *trace, uint32_t layer);
+
 /* What a block of rows was made of, for those who judge it. */
 struct made_rows {
     double lse[KVR_TILE_ROWS];

@@ -20,16 +20,36 @@ bool kvr__has_pair(const struct kvr_trace *trace, uint32_t layer)
            trace->key_layer[layer] < trace->box->shape.n_layer;
 }
 
+/* How many heads' keys a scratch keeps. */
+static uint64_t n_kept(uint64_t bytes)
+{
+    const uint64_t fit = SCRATCH_KEY_BYTES / bytes;
+
+    return fit < 1 ? 1 : fit < SCRATCH_MOST_KEYS ? fit : SCRATCH_MOST_KEYS;
+}
+
+uint64_t kvr__made_bytes(const struct kvr_trace *trace, uint32_t layer)
+{
+    const struct stored_set *keys =
+        &trace->sets[trace->key_layer[layer]][SET_KEY];
+    const uint64_t of_head =
+        (uint64_t)keys->dims[1] * keys->dims[2] * sizeof(float);
+    const uint64_t heads = (uint64_t)trace->box->shape.n_layer * keys->dims[0];
+    const uint64_t kept = n_kept(of_head);
+    const uint64_t block = KVR_TILE_ROWS * sizeof(float) *
+                           ((uint64_t)keys->dims[1] + keys->dims[2]);
+
+    /* twice: arrays grow by doubling */
+    return 2 * (block + of_head * (heads < kept ? heads : kept));
+}
+
 /* The head's own place, or that of the one used longest ago. */
 static struct wide_keys *find_keys(struct kvr_trace_scratch *scratch,
                                    const struct stored_set *set, uint32_t head)
 {
     const uint64_t bytes =
         (uint64_t)set->dims[1] * set->dims[2] * sizeof(float);
-    const uint64_t fit = SCRATCH_KEY_BYTES / bytes;
-    const uint64_t n = fit < 1                   ? 1
-                       : fit < SCRATCH_MOST_KEYS ? fit
-                                                 : SCRATCH_MOST_KEYS;
+    const uint64_t n = n_kept(bytes);
     struct wide_keys *oldest = &scratch->keys[0];
 
     for (uint64_t i = 0; i < n; i++) {

@@ -199,10 +199,10 @@ static enum kvr_status check_layer(const struct kvr_trace_shape *shape,
             return kvr_fail(err, KVR_ERR_INPUT,
                             "%s: layer %u: head_index[%u] is %u", path,
                             y->layer, h, y->head_index[h]);
-    if (!isfinite(y->scale) || !isfinite(y->softcap))
+    if (!isfinite(y->scale) || !isfinite(y->softcap) || y->softcap < 0)
         return kvr_fail(err, KVR_ERR_INPUT,
                         "%s: layer %u: scale %g, softcap "
-                        "%g: expected finite numbers",
+                        "%g: expected finite numbers, the softcap not below 0",
                         path, y->layer, y->scale, y->softcap);
     return KVR_OK;
 }

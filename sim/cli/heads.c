@@ -84,7 +84,7 @@ static enum kvr_status select_heads(struct cli_heads *heads,
     return status;
 }
 
-/* A tile of rows and some vectors for each worker, as the analyses need. */
+/* A tile of rows, some vectors and what reads the rows, for each worker. */
 static enum kvr_status check_memory(const struct cli_heads *heads,
                                     const struct cli_common *common,
                                     struct kvr_error *err)
@@ -92,7 +92,8 @@ static enum kvr_status check_memory(const struct cli_heads *heads,
     const uint64_t n_token = kvr_trace_shape(heads->trace)->n_token;
     const uint64_t workers = kvr_parallel_workers(heads->n, common->threads);
     const uint64_t row = sizeof(float) * KVR_TILE_ROWS + 8 * sizeof(double);
-    const uint64_t need = workers * n_token * row;
+    const uint64_t need =
+        workers * (n_token * row + kvr_trace_scratch_bytes(heads->trace));
     char what[256];
 
     snprintf(what, sizeof what,

@@ -149,6 +149,12 @@ START_TEST(what_is_no_trace_is_named)
               KVR_ERR_INPUT, "not an HDF5 file");
     must_fail(kvr_trace_open(&trace, made_data("awkward"), &err), KVR_ERR_IO,
               "directory");
+    FILE *zip = fopen(made_path("a.npz"), "wb");
+    ck_assert_ptr_nonnull(zip);
+    ck_assert_uint_eq(fwrite("PK\3\4 and more", 1, 13, zip), 13);
+    ck_assert_int_eq(fclose(zip), 0);
+    must_fail(kvr_trace_open(&trace, made_path("a.npz"), &err),
+              KVR_ERR_UNSUPPORTED, ".npz");
 }
 END_TEST
 

@@ -1,6 +1,7 @@
 /* check_factored.c -- traces that hold queries and keys: what is written is
  * what is read, rows made from them, kills, damage.
  * SPDX-License-Identifier: GPL-3.0-or-later */
+#include "kvr_blas.h"
 #include "kvr_half.h"
 #include "kvr_journal.h"
 #include "kvr_parallel.h"
@@ -94,6 +95,36 @@ START_TEST(rows_come_from_queries_and_keys)
                             m.vector_dtype == KVR_F32 ? 1e-6 : 2.5e-3);
         expect_whole(made_path("q.kvt.h5"));
     }
+}
+END_TEST
+
+/* --memory holds what makes the rows to the limit, OpenBLAS's share too. */
+START_TEST(memory_counts_what_makes_rows)
+{
+    struct made m = pair;
+    struct kvr_trace_scratch *scratch;
+    struct kvr_trace_report report;
+    struct kvr_error err = {0};
+
+    must(made_write(&m, made_path("q.kvt.h5"), true, &err));
+    struct kvr_trace *trace = open_trace(made_path("q.kvt.h5"), &scratch);
+    const uint64_t made = kvr_trace_scratch_bytes(trace);
+    ck_assert_uint_gt(made, kvr_blas_bytes(1));
+    kvr_trace_scratch_free(scratch);
+    kvr_trace_close(trace);
+    must_fail(kvr_trace_check(&report, made_path("q.kvt.h5"), 1, made, &err),
+              KVR_ERR_LIMIT, "--memory");
+    expect_whole(made_path("q.kvt.h5"));
+    m.stores = KVR_STORES_ATTENTION;
+    must(made_write(&m, made_path("a.kvt.h5"), true, &err));
+    trace = open_trace(made_path("a.kvt.h5"), &scratch);
+    const uint64_t stored = kvr_trace_scratch_bytes(trace);
+    ck_assert_uint_lt(stored, kvr_blas_bytes(1));
+    ck_assert_uint_gt(stored, 64 * STEPS * sizeof(uint16_t));
+    kvr_trace_scratch_free(scratch);
+    kvr_trace_close(trace);
+    must(kvr_trace_check(&report, made_path("a.kvt.h5"), 1, made, &err));
+    kvr_trace_report_free(&report);
 }
 END_TEST
 
@@ -441,12 +472,26 @@ START_TEST(half_a_pair_is_refused)
 }
 END_TEST
 
+START_TEST(no_layer_has_an_odd_softcap)
+{
+    static const double odd[] = {-1, -0x1p-60, NAN, INFINITY};
+    struct made m = pair;
+    struct kvr_error err = {0};
+
+    for (size_t i = 0; i < sizeof odd / sizeof odd[0]; i++) {
+        m.softcap = odd[i];
+        must_fail(made_write(&m, made_path("q.kvt.h5"), true, &err),
+                  KVR_ERR_INPUT, "softcap");
+    }
+}
+END_TEST
+
 KVR_SUITE("factored", rows_come_from_queries_and_keys,
-          the_facts_say_what_is_there,
+          memory_counts_what_makes_rows, the_facts_say_what_is_there,
           the_bits_do_not_depend_on_how_rows_are_asked_for,
           all_that_is_stored_comes_back,
           what_f16_does_not_hold_is_stored_as_f32,
           a_cut_anywhere_loses_only_the_open_step, a_cut_after_keys_became_f32,
           a_flipped_bit_of_a_key_shows,
           rows_that_do_not_follow_from_query_and_key_show,
-          half_a_pair_is_refused)
+          half_a_pair_is_refused, no_layer_has_an_odd_softcap)
