@@ -5,7 +5,8 @@
 cc=$2
 cxx=${3:-}
 
-rooms=(-Ipolicies -Itraces -Isim -Isim/base -Ianalysis -Icapture)
+rooms=(-Ibase -Ipolicies -Itraces -Isim/optimum -Isim/cache -Isim/replay
+    -Ianalysis -Icapture)
 strict=(-Wall -Wextra -Wpedantic -Wundef -Werror -fsyntax-only)
 [ -n "$cxx" ] || echo "skipped: no C++ compiler; headers checked as C only"
 
