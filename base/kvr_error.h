@@ -11,6 +11,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
 
 #if defined(__GNUC__)
 #define KVR_MUST_CHECK __attribute__((warn_unused_result))
@@ -51,6 +52,7 @@ const char *kvr_status_text(enum kvr_status status);
 /* Exit code of a command that ends with this status (docs/manual.md). */
 int kvr_status_exit_code(enum kvr_status status);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

@@ -9,6 +9,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
 
 enum { KVR_HASH_TEXT = 33 }; /* 32 hex digits and the zero */
 
@@ -21,6 +22,7 @@ void kvr_hash_add(struct kvr_hash *hash, const void *data, size_t size);
 void kvr_hash_text(const struct kvr_hash *hash, char text[KVR_HASH_TEXT]);
 void kvr_hash_free(struct kvr_hash *hash);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-struct job {
+struct parallel_job {
     pthread_mutex_t lock;
     uint32_t next, n;
     uint32_t failed_item; /* n: none */
@@ -20,8 +20,8 @@ struct job {
     struct kvr_error error;
 };
 
-struct worker {
-    struct job *job;
+struct pool_worker {
+    struct parallel_job *job;
     uint32_t index;
     pthread_t thread;
 };
@@ -42,7 +42,7 @@ uint32_t kvr_parallel_workers(uint32_t n, uint32_t threads)
     return threads > 0 ? threads : 1;
 }
 
-static uint32_t take(struct job *job)
+static uint32_t take(struct parallel_job *job)
 {
     pthread_mutex_lock(&job->lock);
     uint32_t item = job->n;
@@ -52,8 +52,8 @@ static uint32_t take(struct job *job)
     return item;
 }
 
-static void fail(struct job *job, uint32_t item, enum kvr_status status,
-                 const struct kvr_error *err)
+static void fail(struct parallel_job *job, uint32_t item,
+                 enum kvr_status status, const struct kvr_error *err)
 {
     pthread_mutex_lock(&job->lock);
     if (item < job->failed_item) {
@@ -66,8 +66,8 @@ static void fail(struct job *job, uint32_t item, enum kvr_status status,
 
 static void *work(void *arg)
 {
-    struct worker *w = arg;
-    struct job *job = w->job;
+    struct pool_worker *w = arg;
+    struct parallel_job *job = w->job;
 
     for (uint32_t i = take(job); i < job->n; i = take(job)) {
         struct kvr_error err = {0};
@@ -82,16 +82,16 @@ enum kvr_status kvr_parallel_for(uint32_t n, uint32_t threads, kvr_item_fn fn,
                                  void *ud, struct kvr_error *err)
 {
     const uint32_t n_workers = kvr_parallel_workers(n, threads);
-    struct job job = {.n = n, .failed_item = n, .fn = fn, .ud = ud};
-    struct worker *workers = kvr_calloc(n_workers, sizeof *workers);
+    struct parallel_job job = {.n = n, .failed_item = n, .fn = fn, .ud = ud};
+    struct pool_worker *workers = kvr_calloc(n_workers, sizeof *workers);
     uint32_t started = 1;
 
     if (workers == NULL)
         return kvr_no_memory(err, "threads", n_workers * sizeof *workers);
     pthread_mutex_init(&job.lock, NULL);
-    workers[0] = (struct worker){.job = &job};
+    workers[0] = (struct pool_worker){.job = &job};
     for (; started < n_workers; started++) {
-        workers[started] = (struct worker){.job = &job, .index = started};
+        workers[started] = (struct pool_worker){.job = &job, .index = started};
         if (pthread_create(&workers[started].thread, NULL, work,
                            &workers[started]) != 0)
             break; /* fewer threads: slower, the same result */

@@ -14,7 +14,7 @@
 
 #define FIELD(member) offsetof(struct cli_common, member)
 
-const struct kvr_option cli_common_options[] = {
+const struct kvr_option kvr__cli_common_options[] = {
     {.name = "threads",
      .type = KVR_OPTION_U32,
      .offset = FIELD(threads),
@@ -96,7 +96,8 @@ static void print_line(enum kvr_log_level level, const char *line, void *ud)
 }
 
 enum {
-    N_COMMON = sizeof cli_common_options / sizeof cli_common_options[0],
+    N_COMMON =
+        sizeof kvr__cli_common_options / sizeof kvr__cli_common_options[0],
 };
 
 static bool obeys(const struct cli_command *self, const struct kvr_option *o)
@@ -131,7 +132,8 @@ static void rows_of(const struct cli_command *self, struct rows *rows)
         rows->list[n++] = self->options;
     rows->list[n++] = rows->common;
     rows->list[n] = NULL;
-    for (const struct kvr_option *o = cli_common_options; o->name != NULL; o++)
+    for (const struct kvr_option *o = kvr__cli_common_options; o->name != NULL;
+         o++)
         if (obeys(self, o))
             rows->common[m++] = *o;
     rows->common[m] = (struct kvr_option){.name = NULL};
@@ -148,8 +150,8 @@ static enum kvr_status explain(const struct cli_command *self, int argc,
         strncmp(err->message, unknown, strlen(unknown)) != 0)
         return status;
     for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++)
-        for (const struct kvr_option *o = cli_common_options; o->name != NULL;
-             o++) {
+        for (const struct kvr_option *o = kvr__cli_common_options;
+             o->name != NULL; o++) {
             const char *word = argv[i];
             const size_t n = strlen(o->name);
             if (strncmp(word, "--", 2) == 0 &&
@@ -207,10 +209,11 @@ static enum kvr_status check_output(const struct cli_common *common,
     return KVR_OK;
 }
 
-enum kvr_status cli_check_outputs(const struct cli_common *common,
-                                  const char *const *outputs, size_t n_output,
-                                  const char *const *inputs, size_t n_input,
-                                  struct kvr_error *err)
+enum kvr_status kvr__cli_check_outputs(const struct cli_common *common,
+                                       const char *const *outputs,
+                                       size_t n_output,
+                                       const char *const *inputs,
+                                       size_t n_input, struct kvr_error *err)
 {
     for (size_t i = 0; i < n_output; i++) {
         if (outputs[i] == NULL || strcmp(outputs[i], "-") == 0)
@@ -247,13 +250,14 @@ static enum kvr_status check_common_outputs(const struct cli_common *common,
             return kvr_fail(err, KVR_ERR_USAGE, "--save: more than 33 files");
         outputs[n++] = common->save.item[i];
     }
-    return cli_check_outputs(common, outputs, n, operands, n_operand, err);
+    return kvr__cli_check_outputs(common, outputs, n, operands, n_operand, err);
 }
 
-enum kvr_status cli_parse(const struct cli_command *self, int argc, char **argv,
-                          void *options, const char ***operands,
-                          size_t *n_operand, size_t least, size_t most,
-                          bool *done, struct kvr_error *err)
+enum kvr_status kvr__cli_parse(const struct cli_command *self, int argc,
+                               char **argv, void *options,
+                               const char ***operands, size_t *n_operand,
+                               size_t least, size_t most, bool *done,
+                               struct kvr_error *err)
 {
     struct rows rows;
     const struct cli_common *common = options;
@@ -275,7 +279,7 @@ enum kvr_status cli_parse(const struct cli_command *self, int argc, char **argv,
         status = count(self, *n_operand, least, most, err);
     for (size_t i = 0; i < common->save.n && status == KVR_OK; i++) {
         enum cli_format format = CLI_TABLE;
-        status = cli_format_of(&format, common->save.item[i], err);
+        status = kvr__cli_format_of(&format, common->save.item[i], err);
     }
     if (status == KVR_OK)
         status = check_common_outputs(common, *operands, *n_operand, err);
@@ -287,8 +291,8 @@ enum kvr_status cli_parse(const struct cli_command *self, int argc, char **argv,
     return status;
 }
 
-void cli_parse_free(const struct cli_command *self, void *options,
-                    const char **operands)
+void kvr__cli_parse_free(const struct cli_command *self, void *options,
+                         const char **operands)
 {
     struct rows rows;
 
@@ -297,7 +301,7 @@ void cli_parse_free(const struct cli_command *self, void *options,
     free(operands);
 }
 
-uint64_t cli_memory(const struct cli_common *common)
+uint64_t kvr__cli_memory(const struct cli_common *common)
 {
     if (common->memory != 0)
         return common->memory;
@@ -313,8 +317,8 @@ static double seconds(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-void cli_progress(const struct cli_common *common, const char *what,
-                  uint64_t done, uint64_t total)
+void kvr__cli_progress(const struct cli_common *common, const char *what,
+                       uint64_t done, uint64_t total)
 {
     static double start, last;
     const double now = seconds();
@@ -340,23 +344,23 @@ void cli_progress(const struct cli_common *common, const char *what,
     fflush(stderr);
 }
 
-void cli_name_trace(json_t *item, int index, const struct kvr_trace *trace)
+void kvr__cli_name_trace(json_t *item, int index, const struct kvr_trace *trace)
 {
     if (index < 0)
         return;
-    cli_set(item, "trace", json_integer(index));
-    cli_set(item, "trace_path", cli_text(kvr_trace_path(trace)));
+    kvr__cli_set(item, "trace", json_integer(index));
+    kvr__cli_set(item, "trace_path", kvr__cli_text(kvr_trace_path(trace)));
 }
 
-json_t *cli_trace_json(const struct kvr_trace *trace)
+json_t *kvr__cli_trace_json(const struct kvr_trace *trace)
 {
     const struct kvr_trace_shape *shape = kvr_trace_shape(trace);
     const struct kvr_trace_facts *facts = kvr_trace_facts(trace);
 
     return json_pack(
         "{s:o, s:s, s:o, s:I, s:I, s:I, s:I, s:I}", "path",
-        cli_text(kvr_trace_path(trace)), "hash", facts->hash, "model",
-        cli_text(shape->model_name), "n_layer", (json_int_t)shape->n_layer,
+        kvr__cli_text(kvr_trace_path(trace)), "hash", facts->hash, "model",
+        kvr__cli_text(shape->model_name), "n_layer", (json_int_t)shape->n_layer,
         "n_head", (json_int_t)shape->n_head, "n_kv_head",
         (json_int_t)shape->n_kv_head, "n_token", (json_int_t)shape->n_token,
         "prompt_len", (json_int_t)shape->prompt_len);

@@ -32,7 +32,7 @@ struct cli_common {
     bool quiet, verbose, force, no_provenance, help;
     const char *layers, *heads; /* lists, NULL: all */
 };
-extern const struct kvr_option cli_common_options[];
+extern const struct kvr_option kvr__cli_common_options[];
 
 /* The common options that a command obeys. -q, -v and -h hold for all; another
  * one is refused, and does not stand in the command's help. */
@@ -61,29 +61,32 @@ struct cli_command {
  * and -v, prints the usage for --help. *operands: malloc'ed array; free() it.
  * *done: true after --help (return KVR_OK then). Limits the number of
  * operands to least..most. */
-enum kvr_status cli_parse(const struct cli_command *self, int argc, char **argv,
-                          void *options, const char ***operands,
-                          size_t *n_operand, size_t least, size_t most,
-                          bool *done, struct kvr_error *err) KVR_MUST_CHECK;
-void cli_parse_free(const struct cli_command *self, void *options,
-                    const char **operands);
+enum kvr_status kvr__cli_parse(const struct cli_command *self, int argc,
+                               char **argv, void *options,
+                               const char ***operands, size_t *n_operand,
+                               size_t least, size_t most, bool *done,
+                               struct kvr_error *err) KVR_MUST_CHECK;
+void kvr__cli_parse_free(const struct cli_command *self, void *options,
+                         const char **operands);
 
 /* Refuses outputs that cannot be meant, before any work is done: one file for
  * two of them, an input, a folder that is not there (usage or input errors),
  * or a file that exists without --force. NULL entries are skipped; "-" is
  * standard output. */
-enum kvr_status cli_check_outputs(const struct cli_common *common,
-                                  const char *const *outputs, size_t n_output,
-                                  const char *const *inputs, size_t n_input,
-                                  struct kvr_error *err) KVR_MUST_CHECK;
+enum kvr_status kvr__cli_check_outputs(const struct cli_common *common,
+                                       const char *const *outputs,
+                                       size_t n_output,
+                                       const char *const *inputs,
+                                       size_t n_input,
+                                       struct kvr_error *err) KVR_MUST_CHECK;
 
 /* Memory a command may use: common->memory or half of the machine's. */
-uint64_t cli_memory(const struct cli_common *common);
+uint64_t kvr__cli_memory(const struct cli_common *common);
 
 /* Progress on a terminal: a rewritten line with rate and time left; nothing
  * otherwise. done == total ends the line. Call from one thread. */
-void cli_progress(const struct cli_common *common, const char *what,
-                  uint64_t done, uint64_t total);
+void kvr__cli_progress(const struct cli_common *common, const char *what,
+                       uint64_t done, uint64_t total);
 
 /* ---- report: the one way results leave ---- */
 
@@ -115,43 +118,44 @@ struct cli_report {
  * one JSON object with 17 significant digits. A field that is null with a
  * reason beside it ("oracle": null, "oracle_reason": "not computed") shows as
  * "-". With --no-provenance, command line and version are left out. */
-enum kvr_status cli_report(const struct cli_common *common,
-                           const struct cli_report *report,
-                           struct kvr_error *err) KVR_MUST_CHECK;
-void cli_report_free(struct cli_report *report);
+enum kvr_status kvr__cli_report(const struct cli_common *common,
+                                const struct cli_report *report,
+                                struct kvr_error *err) KVR_MUST_CHECK;
+void kvr__cli_report_free(struct cli_report *report);
 /* The format that a file name asks for by its ending. */
-enum kvr_status cli_format_of(enum cli_format *format, const char *path,
-                              struct kvr_error *err) KVR_MUST_CHECK;
+enum kvr_status kvr__cli_format_of(enum cli_format *format, const char *path,
+                                   struct kvr_error *err) KVR_MUST_CHECK;
 
 /* ---- json.c: what reports are built with ----
  *
  * Values are taken over. What fails (no memory) is remembered: cli_report then
  * prints nothing and fails, as a result with a field left out is a wrong one.
  * NULL as a value counts as a failure that happened when it was made. */
-void cli_set(json_t *object, const char *key, json_t *value);
-void cli_add(json_t *list, json_t *value);
+void kvr__cli_set(json_t *object, const char *key, json_t *value);
+void kvr__cli_add(json_t *list, json_t *value);
 /* to[key] = from[key], where it is there. */
-void cli_copy(json_t *to, const json_t *from, const char *key);
-bool cli_json_failed(void);
+void kvr__cli_copy(json_t *to, const json_t *from, const char *key);
+bool kvr__cli_json_failed(void);
 
 /* A number, or null when it is not finite (JSON has no NaN). */
-json_t *cli_real(double value);
+json_t *kvr__cli_real(double value);
 /* A string; bytes that are no UTF-8 become U+FFFD. NULL: null. */
-json_t *cli_text(const char *text);
-json_t *cli_text_of(const char *text, size_t n);
+json_t *kvr__cli_text(const char *text);
+json_t *kvr__cli_text_of(const char *text, size_t n);
 /* Sets object[key] = null and object[key + "_reason"] = reason. */
-void cli_null(json_t *object, const char *key, const char *reason);
+void kvr__cli_null(json_t *object, const char *key, const char *reason);
 /* Which of several traces an item is about: `trace`, its index in `traces`, and
  * `trace_path`. index negative: there is one. */
-void cli_name_trace(json_t *item, int index, const struct kvr_trace *trace);
+void kvr__cli_name_trace(json_t *item, int index,
+                         const struct kvr_trace *trace);
 /* {path, hash, model, n_layer, n_head, n_kv_head, n_token, prompt_len}. */
-json_t *cli_trace_json(const struct kvr_trace *trace);
+json_t *kvr__cli_trace_json(const struct kvr_trace *trace);
 
 /* The program's command line, for provenance, quoted for a shell where it must
  * be. */
-const char *cli_command_line(void);
+const char *kvr__cli_command_line(void);
 
 /* Follows a path of names with dots; NULL where something is missing. */
-const json_t *cli_field(const json_t *item, const char *path);
+const json_t *kvr__cli_field(const json_t *item, const char *path);
 
 #endif

@@ -16,7 +16,7 @@
 #include <string.h>
 #include <time.h>
 
-struct options {
+struct capture_command {
     struct cli_common common;
     const char *model, *prompt, *file, *ids, *text, *tokenizer, *chat;
     uint32_t n_generate, prompt_len, round_bits, prompt_chunk;
@@ -27,7 +27,7 @@ struct options {
     bool no_special, ignore_eos, sync, dry_run, show_tokens;
 };
 
-#define FIELD(member) offsetof(struct options, member)
+#define FIELD(member) offsetof(struct capture_command, member)
 
 static const struct kvr_option rows[] = {
     {.name = "model",
@@ -192,7 +192,7 @@ static const struct cli_column done_columns[] = {
     {.path = NULL},
 };
 
-static enum kvr_status check_usage(const struct options *o,
+static enum kvr_status check_usage(const struct capture_command *o,
                                    struct kvr_error *err)
 {
     if (o->model == NULL)
@@ -221,8 +221,8 @@ static enum kvr_status check_usage(const struct options *o,
                         "capture: expected -o OUT.kvt.h5 (or --dry-run)");
     const char *const inputs[] = {o->model, o->file, o->text, o->ids,
                                   o->tokenizer};
-    return cli_check_outputs(&o->common, &o->common.output, 1, inputs,
-                             sizeof inputs / sizeof inputs[0], err);
+    return kvr__cli_check_outputs(&o->common, &o->common.output, 1, inputs,
+                                  sizeof inputs / sizeof inputs[0], err);
 }
 
 /* --with LIST into what the library takes. */
@@ -258,8 +258,8 @@ static enum kvr_status read_with(struct kvr_capture_options *out,
     return KVR_OK;
 }
 
-static struct kvr_capture_options capture_options(const struct options *o,
-                                                  const char *created)
+static struct kvr_capture_options
+capture_options(const struct capture_command *o, const char *created)
 {
     const bool record = !o->common.no_provenance;
 
@@ -287,31 +287,32 @@ static struct kvr_capture_options capture_options(const struct options *o,
         .round_bits = o->round_bits,
         .prompt_chunk = o->prompt_chunk,
         .threads = o->common.threads,
-        .memory = cli_memory(&o->common),
+        .memory = kvr__cli_memory(&o->common),
         .force = o->common.force,
         .sync = o->sync,
         .writer = record ? "kvreplay " KVREPLAY_VERSION : NULL,
         .created = record && created[0] != '\0' ? created : NULL,
-        .command_line = record ? cli_command_line() : NULL,
+        .command_line = record ? kvr__cli_command_line() : NULL,
     };
 }
 
 static const char *const store_names[] = {"attention", "qk", "both"};
 
-static json_t *settings_json(const struct options *o,
+static json_t *settings_json(const struct capture_command *o,
                              const struct kvr_capture_plan *plan)
 {
     return json_pack(
         "{s:o, s:o, s:o, s:s, s:s, s:s, s:s, s:s, s:s, s:f, s:f, s:I, s:i, "
         "s:o, s:s?, s:s, s:s}",
-        "model", cli_text(o->model), "name", cli_text(plan->model_name),
-        "architecture", cli_text(plan->architecture), "quantisation",
-        plan->quantisation, "backend", plan->backend, "backend_why",
-        plan->backend_why, "compute", plan->compute, "bos", plan->bos, "dtype",
+        "model", kvr__cli_text(o->model), "name",
+        kvr__cli_text(plan->model_name), "architecture",
+        kvr__cli_text(plan->architecture), "quantisation", plan->quantisation,
+        "backend", plan->backend, "backend_why", plan->backend_why, "compute",
+        plan->compute, "bos", plan->bos, "dtype",
         o->dtype == KVR_F32 ? "f32" : "f16", "temperature", o->temperature,
         "top_p", o->top_p_given ? o->top_p : 1.0, "seed",
         (json_int_t)o->common.seed, "round_bits", (int)o->round_bits,
-        "tokenizer", cli_text(o->tokenizer), "chat", plan->chat, "store",
+        "tokenizer", kvr__cli_text(o->tokenizer), "chat", plan->chat, "store",
         store_names[o->store], "with", o->with != NULL ? o->with : "norms");
 }
 
@@ -322,11 +323,11 @@ static void set_text(json_t *object, const char *key, const uint8_t *text,
     size_t bad;
 
     if (text == NULL)
-        cli_null(object, key, "the model has no tokenizer");
+        kvr__cli_null(object, key, "the model has no tokenizer");
     else if (!kvr_utf8_valid(text, size, &bad))
-        cli_null(object, key, "not UTF-8");
+        kvr__cli_null(object, key, "not UTF-8");
     else
-        cli_set(object, key, cli_text_of((const char *)text, size));
+        kvr__cli_set(object, key, kvr__cli_text_of((const char *)text, size));
 }
 
 static json_t *tokens_json(struct kvr_capture *capture)
@@ -346,7 +347,7 @@ static json_t *tokens_json(struct kvr_capture *capture)
             json_pack("{s:I, s:I, s:s}", "index", (json_int_t)i, "id",
                       (json_int_t)t.id, "class", classes[t.class_of]);
         set_text(item, "text", t.text, t.text_size);
-        cli_add(list, item);
+        kvr__cli_add(list, item);
     }
     return list;
 }
@@ -411,26 +412,28 @@ static json_t *plan_json(const struct kvr_capture_plan *plan)
                              (json_int_t)plan->disk_bytes);
 
     if (plan->logits_bytes > 0)
-        cli_set(item, "logits_bytes",
-                json_integer((json_int_t)plan->logits_bytes));
+        kvr__cli_set(item, "logits_bytes",
+                     json_integer((json_int_t)plan->logits_bytes));
     if (plan->device_bytes == 0)
-        cli_null(item, "device_bytes", "the back end has no memory of its own");
+        kvr__cli_null(item, "device_bytes",
+                      "the back end has no memory of its own");
     else
-        cli_set(item, "device_bytes",
-                json_integer((json_int_t)plan->device_bytes));
+        kvr__cli_set(item, "device_bytes",
+                     json_integer((json_int_t)plan->device_bytes));
     if (plan->disk_free == UINT64_MAX)
-        cli_null(item, "disk_free", "not known");
+        kvr__cli_null(item, "disk_free", "not known");
     else
-        cli_set(item, "disk_free", json_integer((json_int_t)plan->disk_free));
+        kvr__cli_set(item, "disk_free",
+                     json_integer((json_int_t)plan->disk_free));
     return item;
 }
 
 static void set_rate(json_t *item, const char *key, uint32_t n, double seconds)
 {
     if (n > 0 && seconds > 0)
-        cli_set(item, key, cli_real(n / seconds));
+        kvr__cli_set(item, key, kvr__cli_real(n / seconds));
     else
-        cli_null(item, key, "no tokens");
+        kvr__cli_null(item, key, "no tokens");
 }
 
 /* Text of the generated tokens, as far as there is any. */
@@ -458,13 +461,14 @@ static void set_generated(json_t *item, struct kvr_capture *capture,
     free(text);
 }
 
-static json_t *done_json(const struct options *o, struct kvr_capture *capture,
+static json_t *done_json(const struct capture_command *o,
+                         struct kvr_capture *capture,
                          const struct kvr_capture_result *result)
 {
     const struct kvr_capture_plan *plan = kvr_capture_plan(capture);
     json_t *item = json_pack(
         "{s:o, s:I, s:I, s:I, s:b, s:I, s:I}", "output",
-        cli_text(o->common.output), "n_token", (json_int_t)result->n_token,
+        kvr__cli_text(o->common.output), "n_token", (json_int_t)result->n_token,
         "prompt_len", (json_int_t)plan->prompt_len, "generated",
         (json_int_t)result->n_generated, "ended", (int)result->ended, "layers",
         (json_int_t)plan->stored_layers, "heads",
@@ -477,7 +481,7 @@ static json_t *done_json(const struct options *o, struct kvr_capture *capture,
     return item;
 }
 
-static enum kvr_status print_report(const struct options *o,
+static enum kvr_status print_report(const struct capture_command *o,
                                     struct kvr_capture *capture, json_t *item,
                                     const struct cli_column *columns,
                                     struct kvr_error *err)
@@ -494,17 +498,17 @@ static enum kvr_status print_report(const struct options *o,
 
     common.output = NULL; /* -o names the trace */
     if (o->show_tokens)
-        cli_set(item, "tokens", tokens_json(capture));
-    cli_add(report.results, item);
-    const enum kvr_status status = cli_report(&common, &report, err);
-    cli_report_free(&report);
+        kvr__cli_set(item, "tokens", tokens_json(capture));
+    kvr__cli_add(report.results, item);
+    const enum kvr_status status = kvr__cli_report(&common, &report, err);
+    kvr__cli_report_free(&report);
     free_lines(lines);
     return status;
 }
 
 static void show_progress(uint32_t done, uint32_t total, void *ud)
 {
-    cli_progress(ud, "capture: tokens", done, total);
+    kvr__cli_progress(ud, "capture: tokens", done, total);
 }
 
 static void announce(const struct kvr_capture_plan *plan)
@@ -528,7 +532,7 @@ static void announce(const struct kvr_capture_plan *plan)
     }
 }
 
-static enum kvr_status capture_and_report(struct options *o,
+static enum kvr_status capture_and_report(struct capture_command *o,
                                           struct kvr_capture *capture,
                                           struct kvr_error *err)
 {
@@ -543,7 +547,8 @@ static enum kvr_status capture_and_report(struct options *o,
     if (status != KVR_OK)
         return status;
     /* an early end leaves the progress line open */
-    cli_progress(&o->common, "capture: tokens", result.n_token, result.n_token);
+    kvr__cli_progress(&o->common, "capture: tokens", result.n_token,
+                      result.n_token);
     return print_report(o, capture, done_json(o, capture, &result),
                         done_columns, err);
 }
@@ -551,14 +556,14 @@ static enum kvr_status capture_and_report(struct options *o,
 static enum kvr_status run_capture(const struct cli_command *self, int argc,
                                    char **argv, struct kvr_error *err)
 {
-    struct options o = {0};
+    struct capture_command o = {0};
     struct kvr_capture *capture = NULL;
     const char **operands = NULL;
     size_t n_operand = 0;
     bool done = false;
     char created[KVR_TIME_TEXT];
-    enum kvr_status status = cli_parse(self, argc, argv, &o, &operands,
-                                       &n_operand, 0, 0, &done, err);
+    enum kvr_status status = kvr__cli_parse(self, argc, argv, &o, &operands,
+                                            &n_operand, 0, 0, &done, err);
 
     if (status == KVR_OK && !done)
         status = check_usage(&o, err);
@@ -573,11 +578,11 @@ static enum kvr_status run_capture(const struct cli_command *self, int argc,
             status = capture_and_report(&o, capture, err);
         kvr_capture_free(capture);
     }
-    cli_parse_free(self, &o, operands);
+    kvr__cli_parse_free(self, &o, operands);
     return status;
 }
 
-const struct cli_command cmd_capture = {
+const struct cli_command kvr__cmd_capture = {
     .name = "capture",
     .group = "Traces",
     .operands = "-m MODEL (-p TEXT | -f FILE | --ids FILE | --text FILE) "

@@ -10,9 +10,9 @@
 static void set(json_t *item, const char *key, double value, const char *reason)
 {
     if (isnan(value))
-        cli_null(item, key, reason != NULL ? reason : "not known");
+        kvr__cli_null(item, key, reason != NULL ? reason : "not known");
     else
-        cli_set(item, key, cli_real(value));
+        kvr__cli_set(item, key, kvr__cli_real(value));
 }
 
 static void set_gap(json_t *item, const struct kvr_tally *tally,
@@ -29,9 +29,9 @@ static void set_gap(json_t *item, const struct kvr_tally *tally,
     set(item, "regret", g.regret, reason);
     set(item, "avoidable", g.miss > 0 ? g.regret / g.miss : 0, reason);
     if (isnan(g.oracle))
-        cli_null(item, "certificate", reason);
+        kvr__cli_null(item, "certificate", reason);
     else
-        cli_set(item, "certificate", cli_text("exact"));
+        kvr__cli_set(item, "certificate", kvr__cli_text("exact"));
 }
 
 static void add_item(struct cli_report *report, const struct kvr_sim *sim,
@@ -40,12 +40,12 @@ static void add_item(struct cli_report *report, const struct kvr_sim *sim,
     static const char *const kept[] = {"policy", "spec",  "class",
                                        "budget", "trace", "trace_path"};
     const struct kvr_run_result *run = &sim->runs[i];
-    json_t *item = replay_item(sim, i), *head;
+    json_t *item = kvr__replay_item(sim, i), *head;
     size_t c;
 
-    cli_name_trace(item, index, trace);
-    cli_add(report->results, item);
-    cli_add(report->csv_rows, json_incref(item));
+    kvr__cli_name_trace(item, index, trace);
+    kvr__cli_add(report->results, item);
+    kvr__cli_add(report->csv_rows, json_incref(item));
     if (run->status != KVR_OK)
         return;
     set_gap(item, &run->model, run->oracle_reason);
@@ -54,9 +54,9 @@ static void add_item(struct cli_report *report, const struct kvr_sim *sim,
         set_gap(head, &run->caches[c].tally, run->oracle_reason);
         json_t *row = json_copy(head);
         for (size_t k = 0; k < sizeof kept / sizeof kept[0]; k++)
-            cli_copy(row, item, kept[k]);
-        cli_set(row, "scope", cli_text("kv_head"));
-        cli_add(report->csv_rows, row);
+            kvr__cli_copy(row, item, kept[k]);
+        kvr__cli_set(row, "scope", kvr__cli_text("kv_head"));
+        kvr__cli_add(report->csv_rows, row);
     }
 }
 
@@ -130,21 +130,21 @@ static enum kvr_status gap(struct replay_options *o, const char **paths,
                                 .lines = lines};
 
     o->bounds = true;
-    return replay_and_report(&report, o, paths, n, add_items, err);
+    return kvr__replay_and_report(&report, o, paths, n, add_items, err);
 }
 
 static enum kvr_status run(const struct cli_command *self, int argc,
                            char **argv, struct kvr_error *err)
 {
-    return replay_command(self, argc, argv, gap, err);
+    return kvr__replay_command(self, argc, argv, gap, err);
 }
 
-const struct cli_command cmd_gap = {
+const struct cli_command kvr__cmd_gap = {
     .name = "gap",
     .group = "Replay",
     .operands = "TRACE..",
     .summary = "how much of a policy's loss was avoidable",
-    .options = replay_option_rows,
+    .options = kvr__replay_option_rows,
     .obeys = CLI_THREADS | CLI_MEMORY | CLI_SEED | CLI_OUTPUT | CLI_REPORT |
              CLI_PICKS,
     .run = run,

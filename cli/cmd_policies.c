@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-struct options {
+struct policies_command {
     struct cli_common common;
     struct kvr_option_list plugin;
 };
@@ -15,7 +15,7 @@ struct options {
 static const struct kvr_option rows[] = {
     {.name = "plugin",
      .type = KVR_OPTION_MANY,
-     .offset = offsetof(struct options, plugin),
+     .offset = offsetof(struct policies_command, plugin),
      .argument = "SO",
      .help = "load a policy from a shared object; may repeat"},
     {.name = NULL},
@@ -33,10 +33,10 @@ static json_t *needs_json(const struct kvr_policy *p)
     json_t *list = json_array();
 
     if (p->observe != KVR_OBSERVE_NONE)
-        cli_add(list, cli_text("rows"));
+        kvr__cli_add(list, kvr__cli_text("rows"));
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
         if ((p->needs & words[i].need) != 0)
-            cli_add(list, cli_text(words[i].word));
+            kvr__cli_add(list, kvr__cli_text(words[i].word));
     return list;
 }
 
@@ -46,9 +46,9 @@ static json_t *params_json(const struct kvr_policy *p)
 
     for (const struct kvr_param *q = p->params; q != NULL && q->name != NULL;
          q++)
-        cli_add(list,
-                json_pack("{s:s, s:s, s:s?, s:s}", "name", q->name, "default",
-                          q->fallback, "choices", q->choices, "help", q->help));
+        kvr__cli_add(list, json_pack("{s:s, s:s, s:s?, s:s}", "name", q->name,
+                                     "default", q->fallback, "choices",
+                                     q->choices, "help", q->help));
     return list;
 }
 
@@ -60,14 +60,15 @@ static json_t *policy_json(const struct kvr_policy *p)
                   p->budget_note, "class", kvr_class_name(kvr_policy_class(p)),
                   "observe", kvr_observe_name(p->observe));
 
-    cli_set(item, "group",
-            cli_text(p->observe == KVR_OBSERVE_NONE
-                         ? "none"
-                         : kvr_group_name(p->group)));
-    cli_set(item, "scope",
-            cli_text(p->scope == KVR_SCOPE_LAYER ? "layer" : "cache"));
-    cli_set(item, "needs", needs_json(p));
-    cli_set(item, "params", params_json(p));
+    kvr__cli_set(item, "group",
+                 kvr__cli_text(p->observe == KVR_OBSERVE_NONE
+                                   ? "none"
+                                   : kvr_group_name(p->group)));
+    kvr__cli_set(
+        item, "scope",
+        kvr__cli_text(p->scope == KVR_SCOPE_LAYER ? "layer" : "cache"));
+    kvr__cli_set(item, "needs", needs_json(p));
+    kvr__cli_set(item, "params", params_json(p));
     return item;
 }
 
@@ -111,7 +112,7 @@ static void print_one(const struct kvr_policy *p)
                q->choices != NULL ? "]" : "");
 }
 
-static enum kvr_status list_all(const struct options *o,
+static enum kvr_status list_all(const struct policies_command *o,
                                 const struct kvr_registry *registry,
                                 struct kvr_error *err)
 {
@@ -129,13 +130,13 @@ static enum kvr_status list_all(const struct options *o,
                                 .columns = columns};
 
     for (size_t i = 0; i < kvr_registry_size(registry); i++)
-        cli_add(report.results, policy_json(kvr_registry_at(registry, i)));
-    const enum kvr_status status = cli_report(&o->common, &report, err);
-    cli_report_free(&report);
+        kvr__cli_add(report.results, policy_json(kvr_registry_at(registry, i)));
+    const enum kvr_status status = kvr__cli_report(&o->common, &report, err);
+    kvr__cli_report_free(&report);
     return status;
 }
 
-static enum kvr_status show(const struct options *o,
+static enum kvr_status show(const struct policies_command *o,
                             const struct kvr_registry *registry,
                             const char *name, struct kvr_error *err)
 {
@@ -159,22 +160,22 @@ static enum kvr_status show(const struct options *o,
                                 .settings = json_object(),
                                 .results = json_array(),
                                 .columns = columns};
-    cli_add(report.results, policy_json(p));
-    const enum kvr_status status = cli_report(&o->common, &report, err);
-    cli_report_free(&report);
+    kvr__cli_add(report.results, policy_json(p));
+    const enum kvr_status status = kvr__cli_report(&o->common, &report, err);
+    kvr__cli_report_free(&report);
     return status;
 }
 
 static enum kvr_status run(const struct cli_command *self, int argc,
                            char **argv, struct kvr_error *err)
 {
-    struct options o = {0};
+    struct policies_command o = {0};
     struct kvr_registry *registry = NULL;
     const char **operands;
     size_t n;
     bool done;
     enum kvr_status status =
-        cli_parse(self, argc, argv, &o, &operands, &n, 0, 1, &done, err);
+        kvr__cli_parse(self, argc, argv, &o, &operands, &n, 0, 1, &done, err);
 
     if (status == KVR_OK && !done)
         status = kvr_registry_new(&registry, err);
@@ -185,11 +186,11 @@ static enum kvr_status run(const struct cli_command *self, int argc,
         status = n == 0 ? list_all(&o, registry, err)
                         : show(&o, registry, operands[0], err);
     kvr_registry_free(registry);
-    cli_parse_free(self, &o, operands);
+    kvr__cli_parse_free(self, &o, operands);
     return status;
 }
 
-const struct cli_command cmd_policies = {
+const struct cli_command kvr__cmd_policies = {
     .name = "policies",
     .group = "Policies",
     .operands = "[NAME]",

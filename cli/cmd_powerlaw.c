@@ -22,7 +22,7 @@ enum { FEW_POINTS = 50, FEW_DISTINCT = 10, MANY_VALUES = 100000 };
 
 static const size_t largest_file = (size_t)1 << 31;
 
-struct options {
+struct powerlaw_command {
     struct cli_common common; /* first: see cli.h */
     const char *values;
     double xmin;
@@ -35,7 +35,7 @@ static const char *const ks_names[] = {"sup", "left-sample", "left-unique"};
 static const char *const kind_names[] = {"auto", "continuous", "discrete"};
 static const char *const rows_names[] = {"all", "decode"};
 
-#define AT(member) offsetof(struct options, member)
+#define AT(member) offsetof(struct powerlaw_command, member)
 
 static const struct kvr_option own_options[] = {
     {.name = "values",
@@ -129,10 +129,11 @@ static const struct cli_column columns[] = {
 
 static void progress(void *ud, uint64_t done, uint64_t total)
 {
-    cli_progress(ud, "xmin", done, total);
+    kvr__cli_progress(ud, "xmin", done, total);
 }
 
-static struct kvr_powerlaw_options fit_options(const struct options *options)
+static struct kvr_powerlaw_options
+fit_options(const struct powerlaw_command *options)
 {
     return (struct kvr_powerlaw_options){
         .kind = (enum kvr_powerlaw_kind)options->kind,
@@ -147,7 +148,7 @@ static struct kvr_powerlaw_options fit_options(const struct options *options)
 /* A fit of n values, refused where fewer than --min-points are above 0. */
 static enum kvr_status fit_values(struct kvr_powerlaw *fit,
                                   const double *values, size_t n,
-                                  const struct options *options,
+                                  const struct powerlaw_command *options,
                                   struct kvr_error *err)
 {
     const struct kvr_powerlaw_options how = fit_options(options);
@@ -167,15 +168,15 @@ static enum kvr_status fit_values(struct kvr_powerlaw *fit,
 
 static void set_count(json_t *item, const char *key, uint64_t value)
 {
-    cli_set(item, key, json_integer((json_int_t)value));
+    kvr__cli_set(item, key, json_integer((json_int_t)value));
 }
 
 /* What every fit lacks in this command. */
 static void set_not_computed(json_t *item)
 {
-    cli_null(item, "p", "not computed: this version has no bootstrap");
-    cli_set(item, "p_error", json_null());
-    cli_null(item, "alternatives", "not computed");
+    kvr__cli_null(item, "p", "not computed: this version has no bootstrap");
+    kvr__cli_set(item, "p_error", json_null());
+    kvr__cli_null(item, "alternatives", "not computed");
 }
 
 /* What a reader of the row must know before the exponent. */
@@ -196,7 +197,7 @@ static void set_caution(json_t *item, const struct kvr_powerlaw *fit)
                  fit->n_distinct, FEW_DISTINCT);
     else
         return;
-    cli_set(item, "caution", cli_text(text));
+    kvr__cli_set(item, "caution", kvr__cli_text(text));
 }
 
 static void set_fit(json_t *item, const struct kvr_powerlaw *fit, int ks)
@@ -204,20 +205,22 @@ static void set_fit(json_t *item, const struct kvr_powerlaw *fit, int ks)
     set_count(item, "n", fit->n + fit->n_dropped);
     set_count(item, "zeros_dropped", fit->n_dropped);
     set_count(item, "n_used", fit->n);
-    cli_set(item, "kind", cli_text(kind_names[fit->discrete ? 2 : 1]));
-    cli_set(item, "alpha", cli_real(fit->alpha));
-    cli_set(item, "sigma", cli_real(fit->sigma));
-    cli_set(item, "xmin", cli_real(fit->xmin));
+    kvr__cli_set(item, "kind",
+                 kvr__cli_text(kind_names[fit->discrete ? 2 : 1]));
+    kvr__cli_set(item, "alpha", kvr__cli_real(fit->alpha));
+    kvr__cli_set(item, "sigma", kvr__cli_real(fit->sigma));
+    kvr__cli_set(item, "xmin", kvr__cli_real(fit->xmin));
     set_count(item, "n_tail", fit->n_tail);
     set_count(item, "n_distinct", fit->n_distinct);
-    cli_set(item, "tail_fraction",
-            cli_real((double)fit->n_tail / (double)fit->n));
-    cli_set(item, "ks", cli_real(fit->ks));
-    cli_set(item, "ks_convention", cli_text(ks_names[ks]));
-    cli_set(item, "loglik", cli_real(fit->loglik));
-    cli_set_real(item, "cv2", fit->cv2, "for continuous data only");
-    cli_set(item, "estimator",
-            cli_text(fit->discrete ? "maximum likelihood, zeta law on integers"
+    kvr__cli_set(item, "tail_fraction",
+                 kvr__cli_real((double)fit->n_tail / (double)fit->n));
+    kvr__cli_set(item, "ks", kvr__cli_real(fit->ks));
+    kvr__cli_set(item, "ks_convention", kvr__cli_text(ks_names[ks]));
+    kvr__cli_set(item, "loglik", kvr__cli_real(fit->loglik));
+    kvr__cli_set_real(item, "cv2", fit->cv2, "for continuous data only");
+    kvr__cli_set(item, "estimator",
+                 kvr__cli_text(fit->discrete
+                                   ? "maximum likelihood, zeta law on integers"
                                    : "maximum likelihood, continuous"));
     set_caution(item, fit);
     set_not_computed(item);
@@ -233,12 +236,12 @@ static void set_no_fit(json_t *item, size_t n, size_t zeros, const char *reason,
     set_count(item, "n", n);
     set_count(item, "zeros_dropped", zeros);
     set_count(item, "n_used", n - zeros);
-    cli_set(item, "kind", json_null());
+    kvr__cli_set(item, "kind", json_null());
     for (size_t i = 0; i < sizeof nulls / sizeof nulls[0]; i++)
-        cli_set(item, nulls[i], json_null());
-    cli_set(item, "estimator", json_null());
-    cli_set(item, "ks_convention", cli_text(ks_names[ks]));
-    cli_set(item, "not_fitted", cli_text(reason));
+        kvr__cli_set(item, nulls[i], json_null());
+    kvr__cli_set(item, "estimator", json_null());
+    kvr__cli_set(item, "ks_convention", kvr__cli_text(ks_names[ks]));
+    kvr__cli_set(item, "not_fitted", kvr__cli_text(reason));
     set_not_computed(item);
 }
 
@@ -280,7 +283,8 @@ static enum kvr_status parse_values(double **values, size_t *n,
     return KVR_OK;
 }
 
-static enum kvr_status fit_file(json_t *results, const struct options *options,
+static enum kvr_status fit_file(json_t *results,
+                                const struct powerlaw_command *options,
                                 struct kvr_error *err)
 {
     const char *path = options->values;
@@ -313,10 +317,10 @@ static enum kvr_status fit_file(json_t *results, const struct options *options,
     if (status != KVR_OK)
         return status;
     json_t *item = json_object();
-    cli_null(item, "layer", "values of a file");
-    cli_null(item, "head", "values of a file");
+    kvr__cli_null(item, "layer", "values of a file");
+    kvr__cli_null(item, "head", "values of a file");
     set_fit(item, &fit, options->ks);
-    cli_add(results, item);
+    kvr__cli_add(results, item);
     if (fit.n_tail < FEW_POINTS)
         kvr_log(KVR_LOG_WARNING,
                 "%s: %" PRIu64 " values in the tail; below %d the exponent "
@@ -327,8 +331,8 @@ static enum kvr_status fit_file(json_t *results, const struct options *options,
 
 /* ---- heads of traces ---- */
 
-struct run {
-    const struct options *options;
+struct powerlaw_run {
+    const struct powerlaw_command *options;
     json_t *results;
     bool many; /* traces: each item has its index */
 };
@@ -340,13 +344,14 @@ struct head_fit {
     char *not_fitted; /* owned; NULL: fitted */
 };
 
-struct job {
-    const struct options *options;
+struct powerlaw_job {
+    const struct powerlaw_command *options;
     struct head_fit *fits;
 };
 
 static enum kvr_status fit_sums(struct head_fit *out, const double *sums,
-                                size_t n, const struct options *options,
+                                size_t n,
+                                const struct powerlaw_command *options,
                                 struct kvr_error *err)
 {
     struct kvr_error why = {0};
@@ -367,8 +372,8 @@ static enum kvr_status fit_sums(struct head_fit *out, const double *sums,
 static enum kvr_status analyse(uint32_t item, const struct kvr_head *head,
                                void *ud, struct kvr_error *err)
 {
-    const struct job *job = ud;
-    const struct options *options = job->options;
+    const struct powerlaw_job *job = ud;
+    const struct powerlaw_command *options = job->options;
     const size_t n = head->n_token;
     const size_t skip = options->skip_first < n ? options->skip_first : n;
     double *sums = kvr_calloc(n, sizeof *sums);
@@ -391,17 +396,20 @@ static enum kvr_status analyse(uint32_t item, const struct kvr_head *head,
     return status;
 }
 
-static void add_items(const struct run *run, const struct cli_heads *heads,
+static void add_items(const struct powerlaw_run *run,
+                      const struct cli_heads *heads,
                       const struct head_fit *fits)
 {
     uint32_t few = 0, none = 0;
 
     for (uint32_t i = 0; i < heads->n; i++) {
         json_t *item = json_object();
-        cli_name_trace(item, run->many ? (int)heads->trace_index : -1,
-                       heads->trace);
-        cli_set(item, "layer", json_integer(cli_layer_number(heads, i)));
-        cli_set(item, "head", json_integer(cli_head_number(heads, i)));
+        kvr__cli_name_trace(item, run->many ? (int)heads->trace_index : -1,
+                            heads->trace);
+        kvr__cli_set(item, "layer",
+                     json_integer(kvr__cli_layer_number(heads, i)));
+        kvr__cli_set(item, "head",
+                     json_integer(kvr__cli_head_number(heads, i)));
         if (fits[i].not_fitted != NULL)
             set_no_fit(item, fits[i].n, fits[i].zeros, fits[i].not_fitted,
                        run->options->ks);
@@ -409,7 +417,7 @@ static void add_items(const struct run *run, const struct cli_heads *heads,
             set_fit(item, &fits[i].fit, run->options->ks);
         none += fits[i].not_fitted != NULL;
         few += json_object_get(item, "caution") != NULL;
-        cli_add(run->results, item);
+        kvr__cli_add(run->results, item);
     }
     if (few > 0)
         kvr_log(KVR_LOG_WARNING,
@@ -425,8 +433,8 @@ static void add_items(const struct run *run, const struct cli_heads *heads,
 static enum kvr_status do_heads(const struct cli_heads *heads, void *ud,
                                 struct kvr_error *err)
 {
-    const struct run *run = ud;
-    struct job job = {.options = run->options};
+    const struct powerlaw_run *run = ud;
+    struct powerlaw_job job = {.options = run->options};
 
     job.fits = kvr_calloc(heads->n, sizeof *job.fits);
     if (job.fits == NULL)
@@ -444,7 +452,7 @@ static enum kvr_status do_heads(const struct cli_heads *heads, void *ud,
 
 /* ---- the command ---- */
 
-static json_t *settings_of(const struct options *options)
+static json_t *settings_of(const struct powerlaw_command *options)
 {
     json_t *out = json_pack("{s:s, s:s, s:I, s:I}", "ks", ks_names[options->ks],
                             "kind", kind_names[options->kind], "min_tail",
@@ -452,13 +460,13 @@ static json_t *settings_of(const struct options *options)
                             (json_int_t)options->min_points);
 
     if (options->xmin > 0)
-        cli_set(out, "xmin", cli_real(options->xmin));
+        kvr__cli_set(out, "xmin", kvr__cli_real(options->xmin));
     if (options->values != NULL) {
-        cli_set(out, "values", cli_text(options->values));
+        kvr__cli_set(out, "values", kvr__cli_text(options->values));
         return out;
     }
-    cli_set(out, "rows", cli_text(rows_names[options->rows]));
-    cli_set(out, "per_row", json_boolean(options->per_row));
+    kvr__cli_set(out, "rows", kvr__cli_text(rows_names[options->rows]));
+    kvr__cli_set(out, "per_row", json_boolean(options->per_row));
     set_count(out, "skip_first", options->skip_first);
     if (options->prompt_len != 0)
         set_count(out, "prompt_len", options->prompt_len);
@@ -520,12 +528,12 @@ static enum kvr_status report_all(struct cli_report *report,
              "values used.",
              n, json_array_size(report->results), alpha, 100 * tail);
     report->lines = lines;
-    const enum kvr_status status = cli_report(common, report, err);
+    const enum kvr_status status = kvr__cli_report(common, report, err);
     report->lines = NULL;
     return status;
 }
 
-static bool of_traces(const struct options *o)
+static bool of_traces(const struct powerlaw_command *o)
 {
     return o->common.layers != NULL || o->common.heads != NULL ||
            o->common.threads != 0 || o->rows != 0 || o->per_row ||
@@ -535,12 +543,12 @@ static bool of_traces(const struct options *o)
 static enum kvr_status run_powerlaw(const struct cli_command *self, int argc,
                                     char **argv, struct kvr_error *err)
 {
-    struct options options = {.min_tail = 2, .min_points = 5};
+    struct powerlaw_command options = {.min_tail = 2, .min_points = 5};
     const char **paths;
     size_t n_path;
     bool done;
-    enum kvr_status status = cli_parse(self, argc, argv, &options, &paths,
-                                       &n_path, 0, SIZE_MAX, &done, err);
+    enum kvr_status status = kvr__cli_parse(self, argc, argv, &options, &paths,
+                                            &n_path, 0, SIZE_MAX, &done, err);
 
     if (status != KVR_OK || done)
         goto out;
@@ -563,22 +571,22 @@ static enum kvr_status run_powerlaw(const struct cli_command *self, int argc,
                                 .settings = settings_of(&options),
                                 .results = json_array(),
                                 .columns = columns};
-    struct run run = {
+    struct powerlaw_run run = {
         .options = &options, .results = report.results, .many = n_path > 1};
     if (options.values != NULL)
         status = fit_file(report.results, &options, err);
     else
-        status = cli_each_trace(&report, &options.common, paths, n_path,
-                                do_heads, &run, err);
+        status = kvr__cli_each_trace(&report, &options.common, paths, n_path,
+                                     do_heads, &run, err);
     if (status == KVR_OK)
         status = report_all(&report, &options.common, err);
-    cli_report_free(&report);
+    kvr__cli_report_free(&report);
 out:
-    cli_parse_free(self, &options, paths);
+    kvr__cli_parse_free(self, &options, paths);
     return status;
 }
 
-const struct cli_command cmd_powerlaw = {
+const struct cli_command kvr__cmd_powerlaw = {
     .name = "powerlaw",
     .group = "Statistics",
     .operands = "TRACE.. | --values FILE",

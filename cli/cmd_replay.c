@@ -21,10 +21,10 @@ static void add_items(struct cli_report *report, const struct kvr_sim *sim,
                       const struct kvr_trace *trace, int index)
 {
     for (size_t i = 0; i < sim->n_run; i++) {
-        json_t *item = replay_item(sim, i);
-        cli_name_trace(item, index, trace);
-        replay_csv_rows(report->csv_rows, sim, i, item);
-        cli_add(report->results, item);
+        json_t *item = kvr__replay_item(sim, i);
+        kvr__cli_name_trace(item, index, trace);
+        kvr__replay_csv_rows(report->csv_rows, sim, i, item);
+        kvr__cli_add(report->results, item);
     }
 }
 
@@ -42,7 +42,7 @@ static enum kvr_status replay(struct replay_options *o, const char **paths,
     struct cli_report report = {.command = "replay",
                                 .results = json_array(),
                                 .csv_rows = json_array(),
-                                .columns = replay_columns,
+                                .columns = kvr__replay_columns,
                                 .lines = lines};
 
     note_protection(o);
@@ -50,21 +50,21 @@ static enum kvr_status replay(struct replay_options *o, const char **paths,
              "a budget of B holds B tokens between steps, a row sees B+1; "
              "access: %s; first %s and last %s protected",
              o->access, o->protect_first, o->protect_last);
-    return replay_and_report(&report, o, paths, n, add_items, err);
+    return kvr__replay_and_report(&report, o, paths, n, add_items, err);
 }
 
 static enum kvr_status run(const struct cli_command *self, int argc,
                            char **argv, struct kvr_error *err)
 {
-    return replay_command(self, argc, argv, replay, err);
+    return kvr__replay_command(self, argc, argv, replay, err);
 }
 
-const struct cli_command cmd_replay = {
+const struct cli_command kvr__cmd_replay = {
     .name = "replay",
     .group = "Replay",
     .operands = "TRACE..",
     .summary = "what eviction policies lose on recorded attention",
-    .options = replay_option_rows,
+    .options = kvr__replay_option_rows,
     .obeys = CLI_THREADS | CLI_MEMORY | CLI_SEED | CLI_OUTPUT | CLI_REPORT |
              CLI_PICKS,
     .run = run,

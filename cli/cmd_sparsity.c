@@ -8,7 +8,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-struct options {
+struct sparsity_command {
     struct cli_common common; /* first: see cli.h */
     uint32_t prompt_len;
 };
@@ -16,7 +16,7 @@ struct options {
 static const struct kvr_option own_options[] = {
     {.name = "prompt-len",
      .type = KVR_OPTION_U32,
-     .offset = offsetof(struct options, prompt_len),
+     .offset = offsetof(struct sparsity_command, prompt_len),
      .argument = "N",
      .min = 1,
      .max = UINT32_MAX,
@@ -25,7 +25,7 @@ static const struct kvr_option own_options[] = {
 };
 
 /* Members of struct kvr_sparsity as fields of an item. */
-static const struct field {
+static const struct sparsity_field {
     const char *name;
     size_t offset;
     const char *reason; /* why it may be null */
@@ -103,28 +103,29 @@ static const char *const lines[] = {
     NULL,
 };
 
-struct run {
-    const struct options *options;
+struct sparsity_run {
+    const struct sparsity_command *options;
     json_t *results;
     bool many; /* traces: each item has its index */
 };
 
-static json_t *item_new(const struct run *run, const struct cli_heads *heads,
-                        const char *scope, const struct kvr_sparsity *s)
+static json_t *item_new(const struct sparsity_run *run,
+                        const struct cli_heads *heads, const char *scope,
+                        const struct kvr_sparsity *s)
 {
     json_t *item = json_object();
 
-    cli_name_trace(item, run->many ? (int)heads->trace_index : -1,
-                   heads->trace);
-    cli_set(item, "scope", cli_text(scope));
-    cli_set(item, "layer", json_null());
-    cli_set(item, "head", json_null());
+    kvr__cli_name_trace(item, run->many ? (int)heads->trace_index : -1,
+                        heads->trace);
+    kvr__cli_set(item, "scope", kvr__cli_text(scope));
+    kvr__cli_set(item, "layer", json_null());
+    kvr__cli_set(item, "head", json_null());
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
         const double *value =
             (const double *)(const void *)((const char *)s + fields[i].offset);
-        cli_set_real(item, fields[i].name, *value, fields[i].reason);
+        kvr__cli_set_real(item, fields[i].name, *value, fields[i].reason);
     }
-    cli_add(run->results, item);
+    kvr__cli_add(run->results, item);
     return item;
 }
 
@@ -137,22 +138,25 @@ static enum kvr_status analyse(uint32_t item, const struct kvr_head *head,
 }
 
 /* Items of each layer's heads, the layer's mean, and last the model's. */
-static void add_items(const struct run *run, const struct cli_heads *heads,
+static void add_items(const struct sparsity_run *run,
+                      const struct cli_heads *heads,
                       const struct kvr_sparsity *all)
 {
     struct kvr_sparsity mean;
 
     for (uint32_t i = 0, end; i < heads->n; i = end) {
-        const uint32_t layer = cli_layer_number(heads, i);
-        for (end = i; end < heads->n && cli_layer_number(heads, end) == layer;
+        const uint32_t layer = kvr__cli_layer_number(heads, i);
+        for (end = i;
+             end < heads->n && kvr__cli_layer_number(heads, end) == layer;
              end++) {
             json_t *item = item_new(run, heads, "head", &all[end]);
-            cli_set(item, "layer", json_integer(layer));
-            cli_set(item, "head", json_integer(cli_head_number(heads, end)));
+            kvr__cli_set(item, "layer", json_integer(layer));
+            kvr__cli_set(item, "head",
+                         json_integer(kvr__cli_head_number(heads, end)));
         }
         kvr_sparsity_mean(&mean, &all[i], end - i);
         json_t *item = item_new(run, heads, "layer", &mean);
-        cli_set(item, "layer", json_integer(layer));
+        kvr__cli_set(item, "layer", json_integer(layer));
     }
     kvr_sparsity_mean(&mean, all, heads->n);
     item_new(run, heads, "model", &mean);
@@ -161,7 +165,7 @@ static void add_items(const struct run *run, const struct cli_heads *heads,
 static enum kvr_status do_heads(const struct cli_heads *heads, void *ud,
                                 struct kvr_error *err)
 {
-    const struct run *run = ud;
+    const struct sparsity_run *run = ud;
     struct kvr_sparsity *all = kvr_calloc(heads->n, sizeof *all);
 
     if (all == NULL)
@@ -178,12 +182,12 @@ static enum kvr_status do_heads(const struct cli_heads *heads, void *ud,
 static enum kvr_status run_sparsity(const struct cli_command *self, int argc,
                                     char **argv, struct kvr_error *err)
 {
-    struct options options = {0};
+    struct sparsity_command options = {0};
     const char **paths;
     size_t n_path;
     bool done;
-    enum kvr_status status = cli_parse(self, argc, argv, &options, &paths,
-                                       &n_path, 1, SIZE_MAX, &done, err);
+    enum kvr_status status = kvr__cli_parse(self, argc, argv, &options, &paths,
+                                            &n_path, 1, SIZE_MAX, &done, err);
 
     if (status != KVR_OK || done)
         goto out;
@@ -195,22 +199,22 @@ static enum kvr_status run_sparsity(const struct cli_command *self, int argc,
         .columns = columns,
         .lines = lines,
     };
-    struct run run = {
+    struct sparsity_run run = {
         .options = &options, .results = report.results, .many = n_path > 1};
     if (options.prompt_len != 0)
-        cli_set(report.settings, "prompt_len",
-                json_integer(options.prompt_len));
-    status = cli_each_trace(&report, &options.common, paths, n_path, do_heads,
-                            &run, err);
+        kvr__cli_set(report.settings, "prompt_len",
+                     json_integer(options.prompt_len));
+    status = kvr__cli_each_trace(&report, &options.common, paths, n_path,
+                                 do_heads, &run, err);
     if (status == KVR_OK)
-        status = cli_report(&options.common, &report, err);
-    cli_report_free(&report);
+        status = kvr__cli_report(&options.common, &report, err);
+    kvr__cli_report_free(&report);
 out:
-    cli_parse_free(self, &options, paths);
+    kvr__cli_parse_free(self, &options, paths);
     return status;
 }
 
-const struct cli_command cmd_sparsity = {
+const struct cli_command kvr__cmd_sparsity = {
     .name = "sparsity",
     .group = "Statistics",
     .operands = "TRACE..",

@@ -6,14 +6,14 @@
 #include <string.h>
 
 static const struct cli_command *const subcommands[] = {
-    &cmd_trace_info,   &cmd_trace_check, &cmd_trace_show,
-    &cmd_trace_import, &cmd_trace_synth, &cmd_trace_repair,
+    &kvr__cmd_trace_info,   &kvr__cmd_trace_check, &kvr__cmd_trace_show,
+    &kvr__cmd_trace_import, &kvr__cmd_trace_synth, &kvr__cmd_trace_repair,
 };
 
 enum { N_SUBCOMMAND = sizeof subcommands / sizeof subcommands[0] };
 
-void trace_provenance_init(struct trace_provenance *out,
-                           const struct cli_common *common)
+void kvr__trace_provenance_init(struct trace_provenance *out,
+                                const struct cli_common *common)
 {
     *out = (struct trace_provenance){0};
     if (common->no_provenance)
@@ -22,12 +22,12 @@ void trace_provenance_init(struct trace_provenance *out,
         return; /* refused before: see trace_need_output */
     out->writer = "kvreplay " KVREPLAY_VERSION;
     out->created = out->time;
-    out->options = cli_command_line();
+    out->options = kvr__cli_command_line();
 }
 
-enum kvr_status trace_need_output(const struct cli_command *self,
-                                  const struct cli_common *common,
-                                  struct kvr_error *err)
+enum kvr_status kvr__trace_need_output(const struct cli_command *self,
+                                       const struct cli_common *common,
+                                       struct kvr_error *err)
 {
     char now[KVR_TIME_TEXT];
 
@@ -68,7 +68,7 @@ static enum kvr_status run(const struct cli_command *self, int argc,
                     argv[0]);
 }
 
-const struct cli_command cmd_trace = {
+const struct cli_command kvr__cmd_trace = {
     .name = "trace",
     .group = "Traces",
     .operands = "info|check|show|import|synth|repair",

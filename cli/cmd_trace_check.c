@@ -4,7 +4,7 @@
 
 #include "kvr_journal.h"
 
-struct options {
+struct check_command {
     struct cli_common common; /* first: see cli.h */
 };
 
@@ -24,23 +24,24 @@ static void add_item(json_t *results, const char *path,
     json_t *problems = json_array();
 
     for (size_t i = 0; i < found->n_problem; i++)
-        cli_add(problems, cli_text(found->problems[i]));
+        kvr__cli_add(problems, kvr__cli_text(found->problems[i]));
     json_t *item = json_object();
-    cli_set(item, "path", cli_text(path));
-    cli_set(item, "ok", json_boolean(found->ok));
-    cli_set(item, "complete", json_boolean(found->complete));
-    cli_set(item, "closed_rows", json_integer(found->closed_rows));
-    cli_set(item, "n_problem", json_integer((json_int_t)found->n_problem));
-    cli_set(item, "problem",
-            found->n_problem > 0 ? cli_text(found->problems[0]) : json_null());
-    cli_set(item, "problems", problems);
-    cli_add(results, item);
+    kvr__cli_set(item, "path", kvr__cli_text(path));
+    kvr__cli_set(item, "ok", json_boolean(found->ok));
+    kvr__cli_set(item, "complete", json_boolean(found->complete));
+    kvr__cli_set(item, "closed_rows", json_integer(found->closed_rows));
+    kvr__cli_set(item, "n_problem", json_integer((json_int_t)found->n_problem));
+    kvr__cli_set(item, "problem",
+                 found->n_problem > 0 ? kvr__cli_text(found->problems[0])
+                                      : json_null());
+    kvr__cli_set(item, "problems", problems);
+    kvr__cli_add(results, item);
 }
 
 static enum kvr_status run(const struct cli_command *self, int argc,
                            char **argv, struct kvr_error *err)
 {
-    struct options options = {0};
+    struct check_command options = {0};
     const char **operands = NULL;
     size_t n = 0;
     bool done = false, whole = true;
@@ -49,12 +50,12 @@ static enum kvr_status run(const struct cli_command *self, int argc,
                                 .results = json_array(),
                                 .columns = columns};
 
-    enum kvr_status status = cli_parse(self, argc, argv, &options, &operands,
-                                       &n, 1, SIZE_MAX, &done, err);
+    enum kvr_status status = kvr__cli_parse(
+        self, argc, argv, &options, &operands, &n, 1, SIZE_MAX, &done, err);
     for (size_t i = 0; status == KVR_OK && !done && i < n; i++) {
         struct kvr_trace_report found;
         status = kvr_trace_check(&found, operands[i], options.common.threads,
-                                 cli_memory(&options.common), err);
+                                 kvr__cli_memory(&options.common), err);
         if (status != KVR_OK)
             break;
         add_item(report.results, operands[i], &found);
@@ -62,15 +63,15 @@ static enum kvr_status run(const struct cli_command *self, int argc,
         kvr_trace_report_free(&found);
     }
     if (status == KVR_OK && !done)
-        status = cli_report(&options.common, &report, err);
+        status = kvr__cli_report(&options.common, &report, err);
     if (status == KVR_OK && !whole)
         status = KVR_ERR_NO;
-    cli_report_free(&report);
-    cli_parse_free(self, &options, operands);
+    kvr__cli_report_free(&report);
+    kvr__cli_parse_free(self, &options, operands);
     return status;
 }
 
-const struct cli_command cmd_trace_check = {
+const struct cli_command kvr__cmd_trace_check = {
     .name = "trace check",
     .group = "Traces",
     .operands = "TRACE..",

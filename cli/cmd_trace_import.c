@@ -6,7 +6,7 @@
 #include "kvr_import.h"
 #include "kvr_log.h"
 
-struct options {
+struct import_command {
     struct cli_common common; /* first: see cli.h */
     const char *dataset, *axes, *config;
     uint32_t batch_item, pad, prompt_len, n_kv_head, window;
@@ -14,7 +14,7 @@ struct options {
     int dtype;
 };
 
-#define FIELD(member) offsetof(struct options, member)
+#define FIELD(member) offsetof(struct import_command, member)
 
 static const struct kvr_option own_options[] = {
     {.name = "dataset",
@@ -93,7 +93,7 @@ static const struct kvr_option own_options[] = {
 };
 
 static enum kvr_status read_config(struct import_config *config,
-                                   const struct options *options,
+                                   const struct import_command *options,
                                    struct kvr_error *err)
 {
     if (options->config == NULL)
@@ -102,7 +102,7 @@ static enum kvr_status read_config(struct import_config *config,
         return kvr_fail(err, KVR_ERR_USAGE,
                         "--window and --config both state windows");
     const enum kvr_status status =
-        cli_import_config(config, options->config, err);
+        kvr__cli_import_config(config, options->config, err);
     if (status == KVR_OK && options->n_kv_head != 0 && config->n_kv_head != 0 &&
         options->n_kv_head != config->n_kv_head)
         return kvr_fail(err, KVR_ERR_USAGE,
@@ -111,14 +111,14 @@ static enum kvr_status read_config(struct import_config *config,
     return status;
 }
 
-static enum kvr_status import(const struct options *options, const char *from,
-                              struct kvr_error *err)
+static enum kvr_status import(const struct import_command *options,
+                              const char *from, struct kvr_error *err)
 {
     struct trace_provenance provenance;
     struct import_config config = {0};
 
     enum kvr_status status = read_config(&config, options, err);
-    trace_provenance_init(&provenance, &options->common);
+    kvr__trace_provenance_init(&provenance, &options->common);
     const struct kvr_import_options import_options = {
         .dataset = options->dataset,
         .axes = options->axes,
@@ -136,14 +136,14 @@ static enum kvr_status import(const struct options *options, const char *from,
         .renormalise = options->renormalise,
         .layers = options->common.layers,
         .heads = options->common.heads,
-        .memory = cli_memory(&options->common),
+        .memory = kvr__cli_memory(&options->common),
         .force = options->common.force,
         .writer = provenance.writer,
         .created = provenance.created,
         .options = provenance.options};
     if (status == KVR_OK)
         status = kvr_import(from, options->common.output, &import_options, err);
-    cli_import_config_free(&config);
+    kvr__cli_import_config_free(&config);
     if (status == KVR_OK)
         kvr_log(KVR_LOG_NOTE, "wrote %s", options->common.output);
     return status;
@@ -152,22 +152,22 @@ static enum kvr_status import(const struct options *options, const char *from,
 static enum kvr_status run(const struct cli_command *self, int argc,
                            char **argv, struct kvr_error *err)
 {
-    struct options options = {0};
+    struct import_command options = {0};
     const char **operands = NULL;
     size_t n = 0;
     bool done = false;
 
-    enum kvr_status status =
-        cli_parse(self, argc, argv, &options, &operands, &n, 1, 1, &done, err);
+    enum kvr_status status = kvr__cli_parse(self, argc, argv, &options,
+                                            &operands, &n, 1, 1, &done, err);
     if (status == KVR_OK && !done)
-        status = trace_need_output(self, &options.common, err);
+        status = kvr__trace_need_output(self, &options.common, err);
     if (status == KVR_OK && !done)
         status = import(&options, operands[0], err);
-    cli_parse_free(self, &options, operands);
+    kvr__cli_parse_free(self, &options, operands);
     return status;
 }
 
-const struct cli_command cmd_trace_import = {
+const struct cli_command kvr__cmd_trace_import = {
     .name = "trace import",
     .group = "Traces",
     .operands = "IN -o OUT",

@@ -5,33 +5,33 @@
 #include "kvr_journal.h"
 #include "kvr_log.h"
 
-struct options {
+struct repair_command {
     struct cli_common common; /* first: see cli.h */
 };
 
 static enum kvr_status run(const struct cli_command *self, int argc,
                            char **argv, struct kvr_error *err)
 {
-    struct options options = {0};
+    struct repair_command options = {0};
     const char **operands = NULL;
     size_t n = 0;
     bool done = false;
 
-    enum kvr_status status =
-        cli_parse(self, argc, argv, &options, &operands, &n, 1, 1, &done, err);
+    enum kvr_status status = kvr__cli_parse(self, argc, argv, &options,
+                                            &operands, &n, 1, 1, &done, err);
     if (status == KVR_OK && !done)
-        status = trace_need_output(self, &options.common, err);
+        status = kvr__trace_need_output(self, &options.common, err);
     if (status == KVR_OK && !done) {
         status = kvr_trace_repair(operands[0], options.common.output,
                                   options.common.force, err);
         if (status == KVR_OK)
             kvr_log(KVR_LOG_NOTE, "wrote %s", options.common.output);
     }
-    cli_parse_free(self, &options, operands);
+    kvr__cli_parse_free(self, &options, operands);
     return status;
 }
 
-const struct cli_command cmd_trace_repair = {
+const struct cli_command kvr__cmd_trace_repair = {
     .name = "trace repair",
     .group = "Traces",
     .operands = "IN.part|IN.h5 -o OUT",

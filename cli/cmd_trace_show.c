@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct options {
+struct show_command {
     struct cli_common common; /* first: see cli.h */
     uint32_t layer, head, row, top;
     bool layer_given, head_given, row_given;
@@ -16,25 +16,25 @@ struct options {
 static const struct kvr_option own_options[] = {
     {.name = "layer",
      .type = KVR_OPTION_U32,
-     .offset = offsetof(struct options, layer),
-     .given = offsetof(struct options, layer_given),
+     .offset = offsetof(struct show_command, layer),
+     .given = offsetof(struct show_command, layer_given),
      .argument = "L",
      .help = "layer of the model (default: the first stored)"},
     {.name = "head",
      .type = KVR_OPTION_U32,
-     .offset = offsetof(struct options, head),
-     .given = offsetof(struct options, head_given),
+     .offset = offsetof(struct show_command, head),
+     .given = offsetof(struct show_command, head_given),
      .argument = "H",
      .help = "query head of the model (default: the first stored)"},
     {.name = "row",
      .type = KVR_OPTION_U32,
-     .offset = offsetof(struct options, row),
-     .given = offsetof(struct options, row_given),
+     .offset = offsetof(struct show_command, row),
+     .given = offsetof(struct show_command, row_given),
      .argument = "T",
      .help = "row: the token that attends (default: the last)"},
     {.name = "top",
      .type = KVR_OPTION_U32,
-     .offset = offsetof(struct options, top),
+     .offset = offsetof(struct show_command, top),
      .argument = "N",
      .help = "only the N heaviest keys, heaviest first (default: all)"},
     {.name = NULL},
@@ -54,7 +54,7 @@ static const struct cli_column columns[] = {
 /* Index of the layer and head asked for, by their numbers in the model. */
 static enum kvr_status find_head(uint32_t *layer, uint32_t *head,
                                  const struct kvr_trace *trace,
-                                 const struct options *options,
+                                 const struct show_command *options,
                                  struct kvr_error *err)
 {
     const struct kvr_trace_shape *s = kvr_trace_shape(trace);
@@ -95,7 +95,7 @@ static json_t *piece(const struct kvr_trace_tokens *t, uint32_t key)
 {
     const char *bytes = (const char *)t->text + t->text_offset[key];
     const size_t n = t->text_offset[key + 1] - t->text_offset[key];
-    json_t *text = cli_text_of(bytes, n);
+    json_t *text = kvr__cli_text_of(bytes, n);
     char safe[64];
 
     if (text != NULL)
@@ -104,7 +104,7 @@ static json_t *piece(const struct kvr_trace_tokens *t, uint32_t key)
     for (size_t i = 0; i < kept; i++)
         safe[i] = bytes[i] >= 32 && bytes[i] < 127 ? bytes[i] : '?';
     safe[kept] = '\0';
-    return cli_text(safe);
+    return kvr__cli_text(safe);
 }
 
 static void add_item(json_t *results, const struct kvr_trace *trace,
@@ -115,20 +115,21 @@ static void add_item(json_t *results, const struct kvr_trace *trace,
     const struct kvr_layer_shape *y = &kvr_trace_shape(trace)->layers[layer];
     json_t *item = json_object();
 
-    cli_set(item, "layer", json_integer(y->layer));
-    cli_set(item, "head", json_integer(y->head_index[head]));
-    cli_set(item, "row", json_integer(row));
-    cli_set(item, "key", json_integer(pair->key));
-    cli_set(item, "weight", cli_real((double)pair->weight));
-    cli_set(item, "id",
-            t->id != NULL ? json_integer(t->id[pair->key]) : json_null());
-    cli_set(item, "text", t->text != NULL ? piece(t, pair->key) : json_null());
-    cli_add(results, item);
+    kvr__cli_set(item, "layer", json_integer(y->layer));
+    kvr__cli_set(item, "head", json_integer(y->head_index[head]));
+    kvr__cli_set(item, "row", json_integer(row));
+    kvr__cli_set(item, "key", json_integer(pair->key));
+    kvr__cli_set(item, "weight", kvr__cli_real((double)pair->weight));
+    kvr__cli_set(item, "id",
+                 t->id != NULL ? json_integer(t->id[pair->key]) : json_null());
+    kvr__cli_set(item, "text",
+                 t->text != NULL ? piece(t, pair->key) : json_null());
+    kvr__cli_add(results, item);
 }
 
 static enum kvr_status show_row(json_t *results, const struct kvr_trace *trace,
-                                const struct options *options, uint32_t layer,
-                                uint32_t head, uint32_t row,
+                                const struct show_command *options,
+                                uint32_t layer, uint32_t head, uint32_t row,
                                 struct kvr_error *err)
 {
     const struct kvr_trace_shape *s = kvr_trace_shape(trace);
@@ -162,8 +163,8 @@ static enum kvr_status show_row(json_t *results, const struct kvr_trace *trace,
     return status;
 }
 
-static enum kvr_status show(const struct options *options, const char *path,
-                            struct kvr_error *err)
+static enum kvr_status show(const struct show_command *options,
+                            const char *path, struct kvr_error *err)
 {
     struct kvr_trace *trace = NULL;
     uint32_t layer = 0, head = 0;
@@ -186,10 +187,10 @@ static enum kvr_status show(const struct options *options, const char *path,
                 show_row(report.results, trace, options, layer, head, row, err);
     }
     if (status == KVR_OK) {
-        report.trace = cli_trace_json(trace);
-        status = cli_report(&options->common, &report, err);
+        report.trace = kvr__cli_trace_json(trace);
+        status = kvr__cli_report(&options->common, &report, err);
     }
-    cli_report_free(&report);
+    kvr__cli_report_free(&report);
     kvr_trace_close(trace);
     return status;
 }
@@ -197,20 +198,20 @@ static enum kvr_status show(const struct options *options, const char *path,
 static enum kvr_status run(const struct cli_command *self, int argc,
                            char **argv, struct kvr_error *err)
 {
-    struct options options = {0};
+    struct show_command options = {0};
     const char **operands = NULL;
     size_t n = 0;
     bool done = false;
 
-    enum kvr_status status =
-        cli_parse(self, argc, argv, &options, &operands, &n, 1, 1, &done, err);
+    enum kvr_status status = kvr__cli_parse(self, argc, argv, &options,
+                                            &operands, &n, 1, 1, &done, err);
     if (status == KVR_OK && !done)
         status = show(&options, operands[0], err);
-    cli_parse_free(self, &options, operands);
+    kvr__cli_parse_free(self, &options, operands);
     return status;
 }
 
-const struct cli_command cmd_trace_show = {
+const struct cli_command kvr__cmd_trace_show = {
     .name = "trace show",
     .group = "Traces",
     .operands = "TRACE",

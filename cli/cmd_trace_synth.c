@@ -7,13 +7,13 @@
 
 enum { MAX_TOKENS = 1 << 24, MAX_HEADS = 16384, MAX_LAYERS = 4096 };
 
-struct options {
+struct synth_command {
     struct cli_common common; /* first: see cli.h */
     int kind, dtype;
     uint32_t n_token, n_layer, n_head, n_kv_head, prompt_len, round_bits;
 };
 
-#define FIELD(member) offsetof(struct options, member)
+#define FIELD(member) offsetof(struct synth_command, member)
 
 /* --layers and --heads are counts here: these rows come before the common
  * ones, which are lists. */
@@ -74,12 +74,13 @@ static const struct kvr_option own_options[] = {
     {.name = NULL},
 };
 
-static enum kvr_status synth(const struct options *o, struct kvr_error *err)
+static enum kvr_status synth(const struct synth_command *o,
+                             struct kvr_error *err)
 {
     const uint32_t quarter = o->n_token >= 4 ? o->n_token / 4 : 1;
     struct trace_provenance provenance;
 
-    trace_provenance_init(&provenance, &o->common);
+    kvr__trace_provenance_init(&provenance, &o->common);
     const struct kvr_synth_options options = {
         .n_token = o->n_token,
         .n_layer = o->n_layer,
@@ -90,7 +91,7 @@ static enum kvr_status synth(const struct options *o, struct kvr_error *err)
         .dtype = (enum kvr_dtype)o->dtype,
         .round_bits = o->round_bits,
         .threads = o->common.threads,
-        .memory = cli_memory(&o->common),
+        .memory = kvr__cli_memory(&o->common),
         .force = o->common.force,
         .writer = provenance.writer,
         .created = provenance.created,
@@ -114,22 +115,22 @@ static enum kvr_status synth(const struct options *o, struct kvr_error *err)
 static enum kvr_status run(const struct cli_command *self, int argc,
                            char **argv, struct kvr_error *err)
 {
-    struct options options = {.n_token = 512, .n_layer = 2, .n_head = 4};
+    struct synth_command options = {.n_token = 512, .n_layer = 2, .n_head = 4};
     const char **operands = NULL;
     size_t n = 0;
     bool done = false;
 
-    enum kvr_status status =
-        cli_parse(self, argc, argv, &options, &operands, &n, 0, 0, &done, err);
+    enum kvr_status status = kvr__cli_parse(self, argc, argv, &options,
+                                            &operands, &n, 0, 0, &done, err);
     if (status == KVR_OK && !done)
-        status = trace_need_output(self, &options.common, err);
+        status = kvr__trace_need_output(self, &options.common, err);
     if (status == KVR_OK && !done)
         status = synth(&options, err);
-    cli_parse_free(self, &options, operands);
+    kvr__cli_parse_free(self, &options, operands);
     return status;
 }
 
-const struct cli_command cmd_trace_synth = {
+const struct cli_command kvr__cmd_trace_synth = {
     .name = "trace synth",
     .group = "Traces",
     .operands = "-o OUT",

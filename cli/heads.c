@@ -11,14 +11,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-uint32_t cli_layer_number(const struct cli_heads *heads, uint32_t item)
+uint32_t kvr__cli_layer_number(const struct cli_heads *heads, uint32_t item)
 {
     const struct kvr_trace_shape *shape = kvr_trace_shape(heads->trace);
 
     return shape->layers[heads->items[item].layer].layer;
 }
 
-uint32_t cli_head_number(const struct cli_heads *heads, uint32_t item)
+uint32_t kvr__cli_head_number(const struct cli_heads *heads, uint32_t item)
 {
     const struct kvr_trace_shape *shape = kvr_trace_shape(heads->trace);
     const struct kvr_head_item *at = &heads->items[item];
@@ -26,13 +26,13 @@ uint32_t cli_head_number(const struct cli_heads *heads, uint32_t item)
     return shape->layers[at->layer].head_index[at->head];
 }
 
-void cli_set_real(json_t *object, const char *key, double value,
-                  const char *reason)
+void kvr__cli_set_real(json_t *object, const char *key, double value,
+                       const char *reason)
 {
     if (isfinite(value))
-        cli_set(object, key, json_real(value));
+        kvr__cli_set(object, key, json_real(value));
     else
-        cli_null(object, key, reason);
+        kvr__cli_null(object, key, reason);
 }
 
 /* Numbers that a list may name: the largest that is stored, and one. */
@@ -99,7 +99,7 @@ static enum kvr_status check_memory(const struct cli_heads *heads,
     snprintf(what, sizeof what,
              "%s: %" PRIu64 " threads on rows of %" PRIu64 " tokens",
              kvr_trace_path(heads->trace), workers, n_token);
-    return kvr_check_memory(err, what, need, cli_memory(common));
+    return kvr_check_memory(err, what, need, kvr__cli_memory(common));
 }
 
 static enum kvr_status do_trace(json_t **facts, const char *path,
@@ -113,7 +113,7 @@ static enum kvr_status do_trace(json_t **facts, const char *path,
     if (status != KVR_OK)
         return status;
     struct cli_heads heads = {.trace = trace, .trace_index = index};
-    *facts = cli_trace_json(trace);
+    *facts = kvr__cli_trace_json(trace);
     status = select_heads(&heads, common, err);
     if (status == KVR_OK)
         status = check_memory(&heads, common, err);
@@ -124,10 +124,11 @@ static enum kvr_status do_trace(json_t **facts, const char *path,
     return status;
 }
 
-enum kvr_status cli_each_trace(struct cli_report *report,
-                               const struct cli_common *common,
-                               const char *const *paths, size_t n,
-                               cli_heads_fn fn, void *ud, struct kvr_error *err)
+enum kvr_status kvr__cli_each_trace(struct cli_report *report,
+                                    const struct cli_common *common,
+                                    const char *const *paths, size_t n,
+                                    cli_heads_fn fn, void *ud,
+                                    struct kvr_error *err)
 {
     if (n > 1)
         report->traces = json_array();
@@ -136,7 +137,7 @@ enum kvr_status cli_each_trace(struct cli_report *report,
         const enum kvr_status status =
             do_trace(&facts, paths[i], (uint32_t)i, common, fn, ud, err);
         if (n > 1)
-            cli_add(report->traces, facts);
+            kvr__cli_add(report->traces, facts);
         else
             report->trace = facts;
         if (status != KVR_OK)

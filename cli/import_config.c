@@ -179,8 +179,8 @@ static enum kvr_status read_root(struct config *c)
     return read_spans(c);
 }
 
-enum kvr_status cli_import_config(struct import_config *out, const char *path,
-                                  struct kvr_error *err)
+enum kvr_status kvr__cli_import_config(struct import_config *out,
+                                       const char *path, struct kvr_error *err)
 {
     struct config c = {.path = path, .out = out, .err = err};
     uint8_t *text = NULL;
@@ -204,11 +204,11 @@ enum kvr_status cli_import_config(struct import_config *out, const char *path,
         status = read_root(&c);
     json_decref(root);
     if (status != KVR_OK)
-        cli_import_config_free(out);
+        kvr__cli_import_config_free(out);
     return status;
 }
 
-void cli_import_config_free(struct import_config *config)
+void kvr__cli_import_config_free(struct import_config *config)
 {
     free(config->spans);
     *config = (struct import_config){0};

@@ -16,8 +16,9 @@ struct import_config {
 /* Reads a Hugging Face config.json, or its text_config: sliding_window,
  * use_sliding_window, layer_types, sliding_window_pattern, max_window_layers.
  * Refuses what it does not know to be full or sliding attention. */
-enum kvr_status cli_import_config(struct import_config *out, const char *path,
-                                  struct kvr_error *err) KVR_MUST_CHECK;
-void cli_import_config_free(struct import_config *config);
+enum kvr_status kvr__cli_import_config(struct import_config *out,
+                                       const char *path,
+                                       struct kvr_error *err) KVR_MUST_CHECK;
+void kvr__cli_import_config_free(struct import_config *config);
 
 #endif

@@ -16,43 +16,43 @@
 
 static bool failed;
 
-bool cli_json_failed(void)
+bool kvr__cli_json_failed(void)
 {
     return failed;
 }
 
-void cli_set(json_t *object, const char *key, json_t *value)
+void kvr__cli_set(json_t *object, const char *key, json_t *value)
 {
     if (json_object_set_new(object, key, value) != 0)
         failed = true;
 }
 
-void cli_add(json_t *list, json_t *value)
+void kvr__cli_add(json_t *list, json_t *value)
 {
     if (json_array_append_new(list, value) != 0)
         failed = true;
 }
 
-void cli_copy(json_t *to, const json_t *from, const char *key)
+void kvr__cli_copy(json_t *to, const json_t *from, const char *key)
 {
     json_t *value = json_object_get(from, key);
 
     if (value != NULL)
-        cli_set(to, key, json_incref(value));
+        kvr__cli_set(to, key, json_incref(value));
 }
 
-json_t *cli_real(double value)
+json_t *kvr__cli_real(double value)
 {
     return isfinite(value) ? json_real(value) : json_null();
 }
 
-void cli_null(json_t *object, const char *key, const char *reason)
+void kvr__cli_null(json_t *object, const char *key, const char *reason)
 {
     char name[128];
 
     snprintf(name, sizeof name, "%s_reason", key);
-    cli_set(object, key, json_null());
-    cli_set(object, name, cli_text(reason));
+    kvr__cli_set(object, key, json_null());
+    kvr__cli_set(object, name, kvr__cli_text(reason));
 }
 
 /* U+FFFD in place of each byte that begins no character. */
@@ -79,7 +79,7 @@ static char *repaired(const char *text, size_t n, size_t *out_n)
     return out;
 }
 
-json_t *cli_text_of(const char *text, size_t n)
+json_t *kvr__cli_text_of(const char *text, size_t n)
 {
     json_t *value = json_stringn(text, n);
     size_t fixed_n;
@@ -95,7 +95,7 @@ json_t *cli_text_of(const char *text, size_t n)
     return value;
 }
 
-json_t *cli_text(const char *text)
+json_t *kvr__cli_text(const char *text)
 {
-    return text != NULL ? cli_text_of(text, strlen(text)) : json_null();
+    return text != NULL ? kvr__cli_text_of(text, strlen(text)) : json_null();
 }

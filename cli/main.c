@@ -14,12 +14,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#define COMMAND(symbol) extern const struct cli_command symbol;
+#define COMMAND(symbol) extern const struct cli_command kvr__##symbol;
 #include "commands.def"
 #undef COMMAND
 
 static const struct cli_command *const commands[] = {
-#define COMMAND(symbol) &symbol,
+#define COMMAND(symbol) &kvr__##symbol,
 #include "commands.def"
 #undef COMMAND
 };
@@ -28,7 +28,7 @@ enum { N_COMMAND = sizeof commands / sizeof commands[0] };
 
 static char *command_line;
 
-const char *cli_command_line(void)
+const char *kvr__cli_command_line(void)
 {
     return command_line;
 }

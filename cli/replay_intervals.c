@@ -46,18 +46,19 @@ static bool interval(struct kvr_interval *out, const struct kvr_sim *sim,
 static void set_bounds(json_t *to, const struct kvr_interval *v)
 {
     if (v->reason != NULL) {
-        cli_null(to, "low", v->reason);
-        cli_null(to, "high", v->reason);
+        kvr__cli_null(to, "low", v->reason);
+        kvr__cli_null(to, "high", v->reason);
         return;
     }
-    cli_set(to, "low", cli_real(v->low));
-    cli_set(to, "high", cli_real(v->high));
-    cli_set(to, "level", cli_real(KVR_INTERVAL_LEVEL));
-    cli_set(to, "block", json_integer((json_int_t)v->block));
-    cli_set(to, "freedom", cli_real(v->freedom));
-    cli_set(to, "method",
-            cli_text("rows of this text, in blocks whose length follows from "
-                     "their autocorrelation; Student's t"));
+    kvr__cli_set(to, "low", kvr__cli_real(v->low));
+    kvr__cli_set(to, "high", kvr__cli_real(v->high));
+    kvr__cli_set(to, "level", kvr__cli_real(KVR_INTERVAL_LEVEL));
+    kvr__cli_set(to, "block", json_integer((json_int_t)v->block));
+    kvr__cli_set(to, "freedom", kvr__cli_real(v->freedom));
+    kvr__cli_set(
+        to, "method",
+        kvr__cli_text("rows of this text, in blocks whose length follows from "
+                      "their autocorrelation; Student's t"));
 }
 
 /* A rule that could run: neither knows the future nor is a bound. */
@@ -104,7 +105,8 @@ static const char *verdict(const struct kvr_run_result *run,
     return v->low > 0 ? "more" : "less";
 }
 
-void replay_set_intervals(json_t *item, const struct kvr_sim *sim, size_t index)
+void kvr__replay_set_intervals(json_t *item, const struct kvr_sim *sim,
+                               size_t index)
 {
     const struct kvr_run_result *run = &sim->runs[index];
     const struct kvr_run_result *least = least_at(sim, run);
@@ -114,21 +116,21 @@ void replay_set_intervals(json_t *item, const struct kvr_sim *sim, size_t index)
     if (interval(&v, sim, run, NULL))
         set_bounds(own, &v);
     else
-        cli_set(own, "low", NULL); /* no memory: nothing is printed */
-    cli_set(json_object_get(item, "miss_mass"), "interval", own);
+        kvr__cli_set(own, "low", NULL); /* no memory: nothing is printed */
+    kvr__cli_set(json_object_get(item, "miss_mass"), "interval", own);
     if (least == NULL) {
         json_decref(versus);
-        cli_null(item, "versus", "no online rule at this budget");
+        kvr__cli_null(item, "versus", "no online rule at this budget");
         return;
     }
     if (!interval(&v, sim, run, least)) {
-        cli_set(item, "versus", NULL);
+        kvr__cli_set(item, "versus", NULL);
         json_decref(versus);
         return;
     }
-    cli_set(versus, "rule", cli_text(least->spec->text));
-    cli_set(versus, "difference", cli_real(v.estimate));
+    kvr__cli_set(versus, "rule", kvr__cli_text(least->spec->text));
+    kvr__cli_set(versus, "difference", kvr__cli_real(v.estimate));
     set_bounds(versus, &v);
-    cli_set(versus, "verdict", cli_text(verdict(run, least, &v)));
-    cli_set(item, "versus", versus);
+    kvr__cli_set(versus, "verdict", kvr__cli_text(verdict(run, least, &v)));
+    kvr__cli_set(item, "versus", versus);
 }

@@ -11,7 +11,7 @@
 
 static json_t *ratio(double a, double b)
 {
-    return b > 0 ? cli_real(a / b) : json_null();
+    return b > 0 ? kvr__cli_real(a / b) : json_null();
 }
 
 static json_t *miss_json(const struct kvr_tally *t,
@@ -19,11 +19,11 @@ static json_t *miss_json(const struct kvr_tally *t,
 {
     json_t *miss = json_object();
 
-    cli_set(miss, "mean", ratio(t->missed, t->recorded));
-    cli_set(miss, "p50", cli_real(p->p50));
-    cli_set(miss, "p95", cli_real(p->p95));
-    cli_set(miss, "p99", cli_real(p->p99));
-    cli_set(miss, "max", cli_real(p->max));
+    kvr__cli_set(miss, "mean", ratio(t->missed, t->recorded));
+    kvr__cli_set(miss, "p50", kvr__cli_real(p->p50));
+    kvr__cli_set(miss, "p95", kvr__cli_real(p->p95));
+    kvr__cli_set(miss, "p99", kvr__cli_real(p->p99));
+    kvr__cli_set(miss, "max", kvr__cli_real(p->max));
     return miss;
 }
 
@@ -35,7 +35,7 @@ static json_t *bins_json(const double *bins, double recorded)
     while (n > 0 && bins[n - 1] == 0)
         n--;
     for (uint32_t i = 0; i < n; i++)
-        cli_add(list, ratio(bins[i], recorded));
+        kvr__cli_add(list, ratio(bins[i], recorded));
     return list;
 }
 
@@ -43,9 +43,9 @@ static void set_bound(json_t *item, const char *key, double lost,
                       double recorded, const char *reason)
 {
     if (isnan(lost) || recorded <= 0)
-        cli_null(item, key, reason != NULL ? reason : "not computed");
+        kvr__cli_null(item, key, reason != NULL ? reason : "not computed");
     else
-        cli_set(item, key, cli_real(lost / recorded));
+        kvr__cli_set(item, key, kvr__cli_real(lost / recorded));
 }
 
 /* Counts are sums over replicates: their mean. */
@@ -53,7 +53,7 @@ static json_t *count(uint64_t sum, const struct kvr_run_result *run)
 {
     if (run->n_replicate == 1)
         return json_integer((json_int_t)sum);
-    return cli_real((double)sum / run->n_replicate);
+    return kvr__cli_real((double)sum / run->n_replicate);
 }
 
 /* What a tally says, at any scope. */
@@ -63,32 +63,34 @@ static void set_tally(json_t *item, const struct kvr_tally *t,
 {
     const double rows = (double)t->rows;
 
-    cli_set(item, "miss_mass", miss_json(t, p));
-    cli_set(item, "kl",
-            json_pack("{s:o, s:o}", "mean", ratio(t->kl, (double)t->kl_rows),
-                      "infinite_rows", count(t->infinite_rows, run)));
+    kvr__cli_set(item, "miss_mass", miss_json(t, p));
+    kvr__cli_set(item, "kl",
+                 json_pack("{s:o, s:o}", "mean",
+                           ratio(t->kl, (double)t->kl_rows), "infinite_rows",
+                           count(t->infinite_rows, run)));
     if (t->accesses > 0)
-        cli_set(item, "hit_ratio", ratio((double)t->hits, (double)t->accesses));
+        kvr__cli_set(item, "hit_ratio",
+                     ratio((double)t->hits, (double)t->accesses));
     else
-        cli_null(item, "hit_ratio", "no accesses of past tokens");
-    cli_set(item, "recall", ratio(t->kept, t->best));
-    cli_set(item, "recall_head", ratio(t->head_kept, t->head_best));
-    cli_set(item, "overlap", ratio((double)t->overlap, (double)t->wanted));
-    cli_set(item, "occupancy",
-            json_pack("{s:o, s:I, s:o}", "mean",
-                      ratio((double)t->visible, rows), "peak",
-                      (json_int_t)t->peak, "entry_steps",
-                      count(t->visible, run)));
-    cli_set(item, "evictions", count(t->evictions, run));
-    cli_set(item, "tie_share",
-            t->evictions > 0 ? ratio((double)t->tied, (double)t->evictions)
-                             : cli_real(0));
-    cli_set(item, "tie_share_zero",
-            t->evictions > 0
-                ? ratio((double)t->tied_at_zero, (double)t->evictions)
-                : cli_real(0));
-    cli_set(item, "late_importance", ratio(t->late, t->recorded));
-    cli_set(item, "blind_rows", count(t->blind_rows, run));
+        kvr__cli_null(item, "hit_ratio", "no accesses of past tokens");
+    kvr__cli_set(item, "recall", ratio(t->kept, t->best));
+    kvr__cli_set(item, "recall_head", ratio(t->head_kept, t->head_best));
+    kvr__cli_set(item, "overlap", ratio((double)t->overlap, (double)t->wanted));
+    kvr__cli_set(item, "occupancy",
+                 json_pack("{s:o, s:I, s:o}", "mean",
+                           ratio((double)t->visible, rows), "peak",
+                           (json_int_t)t->peak, "entry_steps",
+                           count(t->visible, run)));
+    kvr__cli_set(item, "evictions", count(t->evictions, run));
+    kvr__cli_set(item, "tie_share",
+                 t->evictions > 0 ? ratio((double)t->tied, (double)t->evictions)
+                                  : kvr__cli_real(0));
+    kvr__cli_set(item, "tie_share_zero",
+                 t->evictions > 0
+                     ? ratio((double)t->tied_at_zero, (double)t->evictions)
+                     : kvr__cli_real(0));
+    kvr__cli_set(item, "late_importance", ratio(t->late, t->recorded));
+    kvr__cli_set(item, "blind_rows", count(t->blind_rows, run));
     set_bound(item, "topk", t->topk, t->recorded, NULL);
     set_bound(item, "oracle", t->oracle, t->recorded, run->oracle_reason);
     set_bound(item, "oracle_matched", t->resized > 0 ? t->oracle_matched : NAN,
@@ -106,10 +108,10 @@ static json_t *heads_json(const struct kvr_sim *sim,
         json_t *item = json_pack("{s:I, s:I}", "layer", (json_int_t)r->layer,
                                  "kv_head", (json_int_t)r->kv_head);
         for (uint32_t h = 0; h < r->n_query_head; h++)
-            cli_add(each, ratio(r->missed[h], r->recorded[h]));
+            kvr__cli_add(each, ratio(r->missed[h], r->recorded[h]));
         set_tally(item, &r->tally, &r->miss, run);
-        cli_set(item, "per_query_head", each);
-        cli_add(list, item);
+        kvr__cli_set(item, "per_query_head", each);
+        kvr__cli_add(list, item);
     }
     return list;
 }
@@ -121,15 +123,16 @@ static json_t *params_json(const struct kvr_run_result *run)
 
     for (size_t i = 0; p != NULL && p[i].name != NULL; i++) {
         if (p[i].type == KVR_PARAM_REAL) {
-            cli_set(params, p[i].name, cli_real(run->arg[i].real));
+            kvr__cli_set(params, p[i].name, kvr__cli_real(run->arg[i].real));
         } else if (p[i].type == KVR_PARAM_CHOICE) {
             const char *c = p[i].choices;
             for (uint32_t k = run->arg[i].count; k > 0; k--)
                 c += strcspn(c, "|") + 1;
-            cli_set(params, p[i].name, cli_text_of(c, strcspn(c, "|")));
+            kvr__cli_set(params, p[i].name,
+                         kvr__cli_text_of(c, strcspn(c, "|")));
         } else {
-            cli_set(params, p[i].name,
-                    json_integer((json_int_t)run->arg[i].count));
+            kvr__cli_set(params, p[i].name,
+                         json_integer((json_int_t)run->arg[i].count));
         }
     }
     return params;
@@ -160,11 +163,12 @@ static void set_parts(json_t *item, const struct kvr_run_result *run)
                               ? run->protect_last
                               : run->window.last;
 
-    cli_set(item, "budget",
-            json_pack("{s:s, s:I, s:I, s:I, s:I}", "spec", run->budget->spec,
-                      "tokens", (json_int_t)run->budget->tokens, "first",
-                      (json_int_t)first, "recent", (json_int_t)last, "scored",
-                      (json_int_t)(run->budget->tokens - first - last)));
+    kvr__cli_set(
+        item, "budget",
+        json_pack("{s:s, s:I, s:I, s:I, s:I}", "spec", run->budget->spec,
+                  "tokens", (json_int_t)run->budget->tokens, "first",
+                  (json_int_t)first, "recent", (json_int_t)last, "scored",
+                  (json_int_t)(run->budget->tokens - first - last)));
 }
 
 /* Deviation over replicates of what each of them missed. */
@@ -175,76 +179,80 @@ static void set_seeds(json_t *item, const struct kvr_run_result *run)
     double sum = 0, squares = 0;
 
     for (uint32_t i = 0; i < run->n_replicate; i++) {
-        cli_add(each, ratio(run->replicate_missed[i], recorded));
+        kvr__cli_add(each, ratio(run->replicate_missed[i], recorded));
         sum += run->replicate_missed[i] / recorded;
     }
     for (uint32_t i = 0; i < run->n_replicate; i++) {
         const double d = run->replicate_missed[i] / recorded - sum / n;
         squares += d * d;
     }
-    cli_set(item, "seeds", json_integer((json_int_t)run->n_replicate));
-    cli_set(item, "miss_mass_seeds", each);
+    kvr__cli_set(item, "seeds", json_integer((json_int_t)run->n_replicate));
+    kvr__cli_set(item, "miss_mass_seeds", each);
     if (n > 1 && recorded > 0)
-        cli_set(item, "miss_mass_sd", cli_real(sqrt(squares / (n - 1))));
+        kvr__cli_set(item, "miss_mass_sd",
+                     kvr__cli_real(sqrt(squares / (n - 1))));
     else
-        cli_null(item, "miss_mass_sd", n > 1 ? "no mass" : "one seed");
+        kvr__cli_null(item, "miss_mass_sd", n > 1 ? "no mass" : "one seed");
     if (n > 1)
-        cli_set(item, "over_seeds",
-                cli_text("shares, means, quantiles and the interval: over the "
-                         "rows of all replicates; counts: mean of the "
-                         "replicates; peak: the largest"));
+        kvr__cli_set(
+            item, "over_seeds",
+            kvr__cli_text("shares, means, quantiles and the interval: over the "
+                          "rows of all replicates; counts: mean of the "
+                          "replicates; peak: the largest"));
 }
 
 static void set_identity(json_t *item, const struct kvr_run_result *run)
 {
     const char *why = unrealisable(run);
 
-    cli_set(item, "policy", cli_text(run->spec->policy->name));
-    cli_set(item, "spec", cli_text(run->spec->text));
-    cli_set(item, "params", params_json(run));
-    cli_set(item, "class",
-            cli_text(kvr_class_name(kvr_policy_class(run->policy))));
-    cli_set(item, "observe", cli_text(kvr_observe_name(run->observe)));
-    cli_set(item, "group",
-            cli_text(run->observe == KVR_OBSERVE_NONE
-                         ? "none"
-                         : kvr_group_name(run->group)));
+    kvr__cli_set(item, "policy", kvr__cli_text(run->spec->policy->name));
+    kvr__cli_set(item, "spec", kvr__cli_text(run->spec->text));
+    kvr__cli_set(item, "params", params_json(run));
+    kvr__cli_set(item, "class",
+                 kvr__cli_text(kvr_class_name(kvr_policy_class(run->policy))));
+    kvr__cli_set(item, "observe",
+                 kvr__cli_text(kvr_observe_name(run->observe)));
+    kvr__cli_set(item, "group",
+                 kvr__cli_text(run->observe == KVR_OBSERVE_NONE
+                                   ? "none"
+                                   : kvr_group_name(run->group)));
     set_parts(item, run);
-    cli_set(item, "realisable", json_boolean(why == NULL));
+    kvr__cli_set(item, "realisable", json_boolean(why == NULL));
     if (why != NULL)
-        cli_set(item, "realisable_reason", cli_text(why));
+        kvr__cli_set(item, "realisable_reason", kvr__cli_text(why));
 }
 
-json_t *replay_item(const struct kvr_sim *sim, size_t index)
+json_t *kvr__replay_item(const struct kvr_sim *sim, size_t index)
 {
     const struct kvr_run_result *run = &sim->runs[index];
     json_t *item = json_object();
 
     if (run->status != KVR_OK) {
-        cli_set(item, "policy", cli_text(run->spec->policy->name));
-        cli_set(item, "spec", cli_text(run->spec->text));
+        kvr__cli_set(item, "policy", kvr__cli_text(run->spec->policy->name));
+        kvr__cli_set(item, "spec", kvr__cli_text(run->spec->text));
         set_parts(item, run);
-        cli_set(item, "error", cli_text(run->error));
+        kvr__cli_set(item, "error", kvr__cli_text(run->error));
         return item;
     }
     set_identity(item, run);
-    cli_set(item, "scope", cli_text("model"));
+    kvr__cli_set(item, "scope", kvr__cli_text("model"));
     set_tally(item, &run->model, &run->model_miss, run);
     set_seeds(item, run);
-    replay_set_intervals(item, sim, index);
-    cli_set(item, "late_by_age",
-            bins_json(run->model.late_by_age, run->model.recorded));
-    cli_set(item, "late_by_lag",
-            bins_json(run->model.late_by_lag, run->model.recorded));
+    kvr__replay_set_intervals(item, sim, index);
+    kvr__cli_set(item, "late_by_age",
+                 bins_json(run->model.late_by_age, run->model.recorded));
+    kvr__cli_set(item, "late_by_lag",
+                 bins_json(run->model.late_by_lag, run->model.recorded));
     if (run->model.prompt_recorded > 0)
-        cli_set(item, "prompt_miss",
-                ratio(run->model.prompt_missed, run->model.prompt_recorded));
+        kvr__cli_set(
+            item, "prompt_miss",
+            ratio(run->model.prompt_missed, run->model.prompt_recorded));
     if (sim->has_local && run->global.rows > 0) {
         json_t *global = json_object();
         set_tally(global, &run->global, &run->global_miss, run);
-        cli_set(item, "global_layers", global);
+        kvr__cli_set(item, "global_layers", global);
     }
-    cli_set(item, "heads", heads_json(sim, run));
+    kvr__cli_set(item, "heads", heads_json(sim, run));
     return item;
 }
 
@@ -257,43 +265,43 @@ static json_t *csv_row(json_t *item, const char *scope)
     json_t *row = json_object();
 
     for (size_t i = 0; i < sizeof kept / sizeof kept[0]; i++)
-        cli_copy(row, item, kept[i]);
-    cli_set(row, "scope", cli_text(scope));
+        kvr__cli_copy(row, item, kept[i]);
+    kvr__cli_set(row, "scope", kvr__cli_text(scope));
     return row;
 }
 
-void replay_csv_rows(json_t *rows, const struct kvr_sim *sim, size_t index,
-                     json_t *item)
+void kvr__replay_csv_rows(json_t *rows, const struct kvr_sim *sim, size_t index,
+                          json_t *item)
 {
     const struct kvr_run_result *run = &sim->runs[index];
     size_t i;
     json_t *head;
 
-    cli_add(rows, json_incref(item));
+    kvr__cli_add(rows, json_incref(item));
     if (run->status != KVR_OK)
         return;
     if (sim->has_local && run->global.rows > 0) {
         json_t *row = csv_row(item, "global-layers");
         set_tally(row, &run->global, &run->global_miss, run);
-        cli_add(rows, row);
+        kvr__cli_add(rows, row);
     }
     for (uint32_t l = 0; l < sim->n_layer; l++) {
         json_t *row = csv_row(item, "layer");
-        cli_set(row, "layer", json_integer(sim->layer_number[l]));
+        kvr__cli_set(row, "layer", json_integer(sim->layer_number[l]));
         set_tally(row, &run->layers[l], &run->layer_miss[l], run);
-        cli_add(rows, row);
+        kvr__cli_add(rows, row);
     }
     json_array_foreach(json_object_get(item, "heads"), i, head)
     {
         json_t *row = csv_row(item, "kv_head");
         const char *key;
         json_t *value;
-        json_object_foreach(head, key, value) cli_copy(row, head, key);
-        cli_add(rows, row);
+        json_object_foreach(head, key, value) kvr__cli_copy(row, head, key);
+        kvr__cli_add(rows, row);
     }
 }
 
-const struct cli_column replay_columns[] = {
+const struct cli_column kvr__replay_columns[] = {
     {.path = "trace"},
     {.path = "trace_path", .title = "trace", .optional = true},
     {.path = "policy"},
@@ -357,8 +365,8 @@ const struct cli_column replay_columns[] = {
     {.path = NULL},
 };
 
-json_t *replay_settings(const struct replay_options *o,
-                        const struct kvr_sim *sim)
+json_t *kvr__replay_settings(const struct replay_options *o,
+                             const struct kvr_sim *sim)
 {
     static const char *const words[][3] = {
         {"total", "prompt", "visible"}, {"cap", "floor", NULL},
@@ -366,22 +374,22 @@ json_t *replay_settings(const struct replay_options *o,
         {"mass", "value", NULL},        {"all", "prompt", NULL}};
     json_t *s = json_object();
 
-    cli_set(s, "access", cli_text(o->access));
-    cli_set(s, "when", cli_text(o->when));
-    cli_set(s, "budget_of", cli_text(words[0][o->budget_of]));
-    cli_set(s, "budget_is", cli_text(words[1][o->budget_is]));
-    cli_set(s, "prefill", cli_text(words[2][o->prefill]));
-    cli_set(s, "ties", cli_text(words[3][o->ties]));
-    cli_set(s, "loss", cli_text(words[4][o->loss]));
-    cli_set(s, "hit_scope", cli_text(words[5][o->hit_scope]));
-    cli_set(s, "protect_first", cli_text(o->protect_first));
-    cli_set(s, "protect_last", cli_text(o->protect_last));
-    cli_set(s, "prompt_len", json_integer(sim->prompt_len));
-    cli_set(s, "score_rows",
-            json_pack("[I, I]", (json_int_t)sim->score_first,
-                      (json_int_t)sim->score_last));
-    cli_set(s, "seed", json_integer((json_int_t)o->common.seed));
-    cli_set(s, "seeds", json_integer((json_int_t)o->seeds));
-    cli_set(s, "open_loop", json_true());
+    kvr__cli_set(s, "access", kvr__cli_text(o->access));
+    kvr__cli_set(s, "when", kvr__cli_text(o->when));
+    kvr__cli_set(s, "budget_of", kvr__cli_text(words[0][o->budget_of]));
+    kvr__cli_set(s, "budget_is", kvr__cli_text(words[1][o->budget_is]));
+    kvr__cli_set(s, "prefill", kvr__cli_text(words[2][o->prefill]));
+    kvr__cli_set(s, "ties", kvr__cli_text(words[3][o->ties]));
+    kvr__cli_set(s, "loss", kvr__cli_text(words[4][o->loss]));
+    kvr__cli_set(s, "hit_scope", kvr__cli_text(words[5][o->hit_scope]));
+    kvr__cli_set(s, "protect_first", kvr__cli_text(o->protect_first));
+    kvr__cli_set(s, "protect_last", kvr__cli_text(o->protect_last));
+    kvr__cli_set(s, "prompt_len", json_integer(sim->prompt_len));
+    kvr__cli_set(s, "score_rows",
+                 json_pack("[I, I]", (json_int_t)sim->score_first,
+                           (json_int_t)sim->score_last));
+    kvr__cli_set(s, "seed", json_integer((json_int_t)o->common.seed));
+    kvr__cli_set(s, "seeds", json_integer((json_int_t)o->seeds));
+    kvr__cli_set(s, "open_loop", json_true());
     return s;
 }

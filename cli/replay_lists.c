@@ -59,9 +59,9 @@ static enum kvr_status finish(struct lines *l, const char *path,
     return status;
 }
 
-enum kvr_status replay_write_evictions(const struct replay_options *o,
-                                       const struct kvr_sim *sim,
-                                       struct kvr_error *err)
+enum kvr_status kvr__replay_write_evictions(const struct replay_options *o,
+                                            const struct kvr_sim *sim,
+                                            struct kvr_error *err)
 {
     struct lines l = {0};
 
@@ -81,9 +81,9 @@ enum kvr_status replay_write_evictions(const struct replay_options *o,
     return finish(&l, o->evictions, o, err);
 }
 
-enum kvr_status replay_write_steps(const struct replay_options *o,
-                                   const struct kvr_sim *sim,
-                                   struct kvr_error *err)
+enum kvr_status kvr__replay_write_steps(const struct replay_options *o,
+                                        const struct kvr_sim *sim,
+                                        struct kvr_error *err)
 {
     struct lines l = {0};
 

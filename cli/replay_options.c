@@ -11,7 +11,7 @@
 
 #define AT(member) offsetof(struct replay_options, member)
 
-const struct kvr_option replay_option_rows[] = {
+const struct kvr_option kvr__replay_option_rows[] = {
     {.name = "policy",
      .letter = 'p',
      .type = KVR_OPTION_MANY,
@@ -127,7 +127,7 @@ const struct kvr_option replay_option_rows[] = {
     {.name = NULL},
 };
 
-void replay_options_init(struct replay_options *options)
+void kvr__replay_options_init(struct replay_options *options)
 {
     *options = (struct replay_options){.access = "above-uniform",
                                        .when = "step",
@@ -192,7 +192,7 @@ static enum kvr_status parse_settings(struct kvr_sim_options *sim,
     sim->seed = o->common.seed;
     sim->n_seed = o->seeds;
     sim->threads = o->common.threads;
-    sim->memory = cli_memory(&o->common);
+    sim->memory = kvr__cli_memory(&o->common);
     return status;
 }
 
@@ -236,9 +236,9 @@ static enum kvr_status pick(struct replay_setup *s,
     return status;
 }
 
-enum kvr_status replay_setup_open(struct replay_setup *s,
-                                  const struct replay_options *o,
-                                  const char *path, struct kvr_error *err)
+enum kvr_status kvr__replay_setup_open(struct replay_setup *s,
+                                       const struct replay_options *o,
+                                       const char *path, struct kvr_error *err)
 {
     *s = (struct replay_setup){0};
     if (o->policy.n == 0 || o->budget.n == 0)
@@ -270,7 +270,7 @@ enum kvr_status replay_setup_open(struct replay_setup *s,
     return status;
 }
 
-void replay_setup_close(struct replay_setup *s)
+void kvr__replay_setup_close(struct replay_setup *s)
 {
     kvr_rows_close(s->rows);
     kvr_trace_close(s->trace);

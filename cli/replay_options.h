@@ -16,7 +16,7 @@ struct replay_options {
     const char *evictions, *steps;
 };
 
-extern const struct kvr_option replay_option_rows[];
+extern const struct kvr_option kvr__replay_option_rows[];
 
 /* Everything a run over one trace needs, made from the options. */
 struct replay_setup {
@@ -32,14 +32,14 @@ struct replay_setup {
 };
 
 /* Defaults, where they are not zero. */
-void replay_options_init(struct replay_options *options);
+void kvr__replay_options_init(struct replay_options *options);
 
 /* Opens the trace and resolves policies, budgets and settings for it. Free
  * with replay_setup_close also after a failure. */
-enum kvr_status replay_setup_open(struct replay_setup *setup,
-                                  const struct replay_options *options,
-                                  const char *path,
-                                  struct kvr_error *err) KVR_MUST_CHECK;
-void replay_setup_close(struct replay_setup *setup);
+enum kvr_status kvr__replay_setup_open(struct replay_setup *setup,
+                                       const struct replay_options *options,
+                                       const char *path,
+                                       struct kvr_error *err) KVR_MUST_CHECK;
+void kvr__replay_setup_close(struct replay_setup *setup);
 
 #endif

@@ -6,7 +6,7 @@
 
 static void progress(void *ud, uint32_t done, uint32_t total)
 {
-    cli_progress(ud, "layers", done, total);
+    kvr__cli_progress(ud, "layers", done, total);
 }
 
 static bool failed(const struct kvr_sim *sim)
@@ -21,14 +21,14 @@ static void add_trace(struct cli_report *report, const struct replay_options *o,
                       const struct kvr_sim *sim, const struct kvr_trace *trace,
                       int index)
 {
-    json_t *about = cli_trace_json(trace);
+    json_t *about = kvr__cli_trace_json(trace);
 
     if (index < 0)
         report->trace = about;
     else
-        cli_add(report->traces, about);
+        kvr__cli_add(report->traces, about);
     if (report->settings == NULL)
-        report->settings = replay_settings(o, sim);
+        report->settings = kvr__replay_settings(o, sim);
 }
 
 static enum kvr_status one_trace(struct cli_report *report,
@@ -38,7 +38,7 @@ static enum kvr_status one_trace(struct cli_report *report,
 {
     struct replay_setup setup;
     struct kvr_sim *sim = NULL;
-    enum kvr_status status = replay_setup_open(&setup, o, path, err);
+    enum kvr_status status = kvr__replay_setup_open(&setup, o, path, err);
 
     if (status == KVR_OK) {
         setup.sim.progress = progress;
@@ -48,22 +48,23 @@ static enum kvr_status one_trace(struct cli_report *report,
     if (status == KVR_OK)
         add_items(report, sim, setup.trace, index);
     if (status == KVR_OK && o->evictions != NULL)
-        status = replay_write_evictions(o, sim, err);
+        status = kvr__replay_write_evictions(o, sim, err);
     if (status == KVR_OK && o->steps != NULL)
-        status = replay_write_steps(o, sim, err);
+        status = kvr__replay_write_steps(o, sim, err);
     if (status == KVR_OK) {
         add_trace(report, o, sim, setup.trace, index);
         *any_failed = *any_failed || failed(sim);
     }
     kvr_sim_free(sim);
-    replay_setup_close(&setup);
+    kvr__replay_setup_close(&setup);
     return status;
 }
 
-enum kvr_status replay_and_report(struct cli_report *report,
-                                  struct replay_options *o, const char **paths,
-                                  size_t n, replay_items_fn add_items,
-                                  struct kvr_error *err)
+enum kvr_status kvr__replay_and_report(struct cli_report *report,
+                                       struct replay_options *o,
+                                       const char **paths, size_t n,
+                                       replay_items_fn add_items,
+                                       struct kvr_error *err)
 {
     bool any_failed = false;
     enum kvr_status status = KVR_OK;
@@ -77,30 +78,32 @@ enum kvr_status replay_and_report(struct cli_report *report,
         status = one_trace(report, o, paths[i], n > 1 ? (int)i : -1, add_items,
                            &any_failed, err);
     if (status == KVR_OK)
-        status = cli_report(&o->common, report, err);
-    cli_report_free(report);
+        status = kvr__cli_report(&o->common, report, err);
+    kvr__cli_report_free(report);
     if (status == KVR_OK && any_failed)
         return kvr_fail(err, KVR_ERR_POLICY,
                         "a policy failed; its item has the error");
     return status;
 }
 
-enum kvr_status replay_command(const struct cli_command *self, int argc,
-                               char **argv, replay_fn fn, struct kvr_error *err)
+enum kvr_status kvr__replay_command(const struct cli_command *self, int argc,
+                                    char **argv, replay_fn fn,
+                                    struct kvr_error *err)
 {
     struct replay_options o;
     const char **operands;
     size_t n;
     bool done;
 
-    replay_options_init(&o);
-    enum kvr_status status =
-        cli_parse(self, argc, argv, &o, &operands, &n, 1, 1000, &done, err);
+    kvr__replay_options_init(&o);
+    enum kvr_status status = kvr__cli_parse(self, argc, argv, &o, &operands, &n,
+                                            1, 1000, &done, err);
     const char *const outputs[] = {o.common.output, o.evictions, o.steps};
     if (status == KVR_OK && !done)
-        status = cli_check_outputs(&o.common, outputs, 3, operands, n, err);
+        status =
+            kvr__cli_check_outputs(&o.common, outputs, 3, operands, n, err);
     if (status == KVR_OK && !done)
         status = fn(&o, operands, n, err);
-    cli_parse_free(self, &o, operands);
+    kvr__cli_parse_free(self, &o, operands);
     return status;
 }

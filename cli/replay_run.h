@@ -16,19 +16,19 @@ typedef void (*replay_items_fn)(struct cli_report *report,
 
 /* Replays each trace and prints the report, which it frees. KVR_ERR_POLICY
  * after that if a policy failed. */
-enum kvr_status replay_and_report(struct cli_report *report,
-                                  struct replay_options *options,
-                                  const char **paths, size_t n,
-                                  replay_items_fn add_items,
-                                  struct kvr_error *err) KVR_MUST_CHECK;
+enum kvr_status kvr__replay_and_report(struct cli_report *report,
+                                       struct replay_options *options,
+                                       const char **paths, size_t n,
+                                       replay_items_fn add_items,
+                                       struct kvr_error *err) KVR_MUST_CHECK;
 
 typedef enum kvr_status (*replay_fn)(struct replay_options *options,
                                      const char **paths, size_t n,
                                      struct kvr_error *err);
 
 /* A command with replay's options and traces as operands. */
-enum kvr_status replay_command(const struct cli_command *self, int argc,
-                               char **argv, replay_fn fn,
-                               struct kvr_error *err) KVR_MUST_CHECK;
+enum kvr_status kvr__replay_command(const struct cli_command *self, int argc,
+                                    char **argv, replay_fn fn,
+                                    struct kvr_error *err) KVR_MUST_CHECK;
 
 #endif

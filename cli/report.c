@@ -40,7 +40,7 @@ static void add(struct text *t, const char *format, ...)
     t->n += (size_t)n;
 }
 
-const json_t *cli_field(const json_t *item, const char *path)
+const json_t *kvr__cli_field(const json_t *item, const char *path)
 {
     char name[128];
 
@@ -128,7 +128,7 @@ static void write_csv(struct text *t, const struct cli_report *report)
     {
         for (const struct cli_column *c = report->columns; c->path != NULL;
              c++) {
-            add_value(&cell, cli_field(item, c->path));
+            add_value(&cell, kvr__cli_field(item, c->path));
             add(t, "%s", c == report->columns ? "" : ",");
             add_csv(t, taken(&cell));
         }
@@ -149,25 +149,26 @@ static size_t width_of(const char *text)
 }
 
 /* How a column of the table is set: measured once, over all items. */
-struct layout {
+struct table_layout {
     size_t width;
     bool is_text; /* to the left; numbers to the right */
     bool shown;
 };
 
-static void measure(struct layout *out, const struct cli_report *report,
+static void measure(struct table_layout *out, const struct cli_report *report,
                     const struct cli_column *column, struct text *cell)
 {
     size_t i;
     json_t *item;
 
-    *out = (struct layout){.shown = column->title != NULL && !column->optional};
+    *out = (struct table_layout){.shown = column->title != NULL &&
+                                          !column->optional};
     if (column->title == NULL)
         return;
     out->width = width_of(column->title);
     json_array_foreach(report->results, i, item)
     {
-        const json_t *value = cli_field(item, column->path);
+        const json_t *value = kvr__cli_field(item, column->path);
         out->is_text = out->is_text || json_is_string(value);
         out->shown = out->shown || (value != NULL && !json_is_null(value));
         add_table_value(cell, value, column);
@@ -178,7 +179,7 @@ static void measure(struct layout *out, const struct cli_report *report,
 
 /* item NULL: the titles. */
 static void add_row(struct text *t, const struct cli_report *report,
-                    const struct layout *layout, const json_t *item,
+                    const struct table_layout *layout, const json_t *item,
                     struct text *cell)
 {
     bool first = true;
@@ -188,7 +189,7 @@ static void add_row(struct text *t, const struct cli_report *report,
         if (!layout[i].shown)
             continue;
         if (item != NULL)
-            add_table_value(cell, cli_field(item, c->path), c);
+            add_table_value(cell, kvr__cli_field(item, c->path), c);
         else
             add(cell, "%s", c->title);
         const char *text = taken(cell);
@@ -220,7 +221,7 @@ static void write_table(struct text *t, const struct cli_report *report)
 
     while (report->columns[n].path != NULL)
         n++;
-    struct layout *layout = kvr_calloc(n, sizeof *layout);
+    struct table_layout *layout = kvr_calloc(n, sizeof *layout);
     t->failed = t->failed || layout == NULL;
     for (size_t c = 0; layout != NULL && c < n; c++)
         measure(&layout[c], report, &report->columns[c], &cell);
@@ -248,17 +249,17 @@ static bool write_json(struct text *t, const struct cli_common *common,
     json_t *root = json_object();
 
     snprintf(schema, sizeof schema, "kvreplay.%s/1", report->command);
-    cli_set(root, "schema", cli_text(schema));
+    kvr__cli_set(root, "schema", kvr__cli_text(schema));
     if (!common->no_provenance) {
-        cli_set(root, "version", cli_text(KVREPLAY_VERSION));
-        cli_set(root, "command", cli_text(cli_command_line()));
+        kvr__cli_set(root, "version", kvr__cli_text(KVREPLAY_VERSION));
+        kvr__cli_set(root, "command", kvr__cli_text(kvr__cli_command_line()));
     }
     if (report->trace != NULL)
-        cli_set(root, "trace", json_incref(report->trace));
+        kvr__cli_set(root, "trace", json_incref(report->trace));
     if (report->traces != NULL)
-        cli_set(root, "traces", json_incref(report->traces));
-    cli_set(root, "settings", json_incref(report->settings));
-    cli_set(root, "results", json_incref(report->results));
+        kvr__cli_set(root, "traces", json_incref(report->traces));
+    kvr__cli_set(root, "settings", json_incref(report->settings));
+    kvr__cli_set(root, "results", json_incref(report->results));
     char *dump = json_dumps(root, JSON_INDENT(1) | JSON_REAL_PRECISION(17));
     json_decref(root);
     if (dump == NULL)
@@ -294,7 +295,7 @@ static enum kvr_status deliver(const struct cli_common *common,
         write_csv(&t, report);
     else
         write_table(&t, report);
-    if (!ok || t.failed || cli_json_failed())
+    if (!ok || t.failed || kvr__cli_json_failed())
         status = kvr_fail(err, KVR_ERR_INTERNAL,
                           "%s: no memory for the report; nothing is printed",
                           report->command);
@@ -306,8 +307,8 @@ static enum kvr_status deliver(const struct cli_common *common,
     return status;
 }
 
-enum kvr_status cli_format_of(enum cli_format *format, const char *path,
-                              struct kvr_error *err)
+enum kvr_status kvr__cli_format_of(enum cli_format *format, const char *path,
+                                   struct kvr_error *err)
 {
     static const struct {
         const char *ending;
@@ -328,23 +329,23 @@ enum kvr_status cli_format_of(enum cli_format *format, const char *path,
                     path);
 }
 
-enum kvr_status cli_report(const struct cli_common *common,
-                           const struct cli_report *report,
-                           struct kvr_error *err)
+enum kvr_status kvr__cli_report(const struct cli_common *common,
+                                const struct cli_report *report,
+                                struct kvr_error *err)
 {
     enum kvr_status status = deliver(
         common, report, (enum cli_format)common->format, common->output, err);
 
     for (size_t i = 0; i < common->save.n && status == KVR_OK; i++) {
         enum cli_format format = CLI_TABLE;
-        status = cli_format_of(&format, common->save.item[i], err);
+        status = kvr__cli_format_of(&format, common->save.item[i], err);
         if (status == KVR_OK)
             status = deliver(common, report, format, common->save.item[i], err);
     }
     return status;
 }
 
-void cli_report_free(struct cli_report *report)
+void kvr__cli_report_free(struct cli_report *report)
 {
     json_decref(report->trace);
     json_decref(report->traces);

@@ -1,10 +1,11 @@
 # kvr_room(NAME [SOURCES ..] [PARTS ..] [ROOMS ..] [LIBRARIES ..]
-#     [PUBLIC_LIBRARIES ..])
+#     [PUBLIC_LIBRARIES ..] [HEADERS ..])
 #
 # One room of the house: a static library whose public include path is its own
 # folder. PARTS are its folders, each a kvr_part. ROOMS are the rooms that it
 # may include (tests/lint/includes.txt); LIBRARIES stay private, so that no
-# other room can include their headers.
+# other room can include their headers. HEADERS are installed, without them every
+# kvr_*.h of the folder.
 # SPDX-License-Identifier: GPL-3.0-or-later
 add_library(kvr_flags INTERFACE)
 target_compile_options(kvr_flags INTERFACE
@@ -52,7 +53,7 @@ function(kvr_part name)
         PUBLIC ${PART_PARTS} ${PART_ROOMS}
         PRIVATE kvr_flags ${PART_LIBRARIES})
     set_target_properties(${name} PROPERTIES
-        KVR_LIBRARIES "${PART_LIBRARIES}")
+        C_VISIBILITY_PRESET hidden KVR_LIBRARIES "${PART_LIBRARIES}")
 endfunction()
 
 # For the room's tests: NAME_inside sees its own headers and those of its parts.
@@ -69,7 +70,7 @@ endfunction()
 
 function(kvr_room name)
     cmake_parse_arguments(ROOM "" ""
-        "SOURCES;PARTS;ROOMS;LIBRARIES;PUBLIC_LIBRARIES" ${ARGN})
+        "SOURCES;PARTS;ROOMS;LIBRARIES;PUBLIC_LIBRARIES;HEADERS" ${ARGN})
     foreach(part ${ROOM_PARTS})
         list(APPEND ROOM_SOURCES $<TARGET_OBJECTS:${part}>)
         list(APPEND part_includes
@@ -82,11 +83,13 @@ function(kvr_room name)
     target_include_directories(${name}
         PUBLIC $<BUILD_INTERFACE:${CMAKE_CURRENT_SOURCE_DIR}>
         PRIVATE ${part_includes})
+    # What installed headers declare is exported, as they say; nothing else.
+    set_target_properties(${name} PROPERTIES C_VISIBILITY_PRESET hidden)
     target_link_libraries(${name}
         PUBLIC ${ROOM_ROOMS} ${ROOM_PUBLIC_LIBRARIES}
         PRIVATE $<BUILD_INTERFACE:kvr_flags> ${ROOM_LIBRARIES})
     kvr_inside(${name} ${ROOM_PARTS})
     if(NOT name MATCHES "_double$") # those are for tests only
-        kvr_install_room(${name})
+        kvr_install_room(${name} ${ROOM_HEADERS})
     endif()
 endfunction()

@@ -7,7 +7,7 @@
  * SPDX-License-Identifier: GPL-3.0-or-later */
 #include "kvr_policy.h"
 
-const struct kvr_policy kvr_policy_oracle = {
+const struct kvr_policy kvr__policy_oracle = {
     .abi = KVR_POLICY_ABI,
     .name = "oracle",
     .summary = "the least loss that any eviction schedule can have",

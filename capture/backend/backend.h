@@ -104,7 +104,7 @@ struct kvr_norm {
  * to mass[r] (about 1). Either `rows` or `halves` (f16, rounded once from f32)
  * is there; neither they nor mass need be where only lse was wanted. lse[r]:
  * natural log of the sum of exp(logit). */
-struct kvr_rows {
+struct kvr_attention_rows {
     uint32_t layer, head, first, n;
     const float *rows;
     const uint16_t *halves;
@@ -114,7 +114,8 @@ struct kvr_rows {
 
 /* Receives rows; each head's come in order, different heads possibly from
  * different threads at once. The pointers end with the call. */
-typedef enum kvr_status (*kvr_rows_fn)(void *ud, const struct kvr_rows *rows,
+typedef enum kvr_status (*kvr_rows_fn)(void *ud,
+                                       const struct kvr_attention_rows *rows,
                                        struct kvr_error *err);
 
 struct kvr_attention {
@@ -271,22 +272,22 @@ enum { KVR_BACKEND_WHY = KVR_ERROR_SIZE + 32 };
 /* The back end to use; `why` (KVR_BACKEND_WHY bytes) says in a few words why
  * it was taken. KVR_ERR_UNSUPPORTED: it was named and cannot be had. A module
  * that was loaded stays. */
-enum kvr_status kvr_backend_choose(const struct kvr_backend **out, char *why,
-                                   enum kvr_backend_choice choice,
-                                   struct kvr_error *err) KVR_MUST_CHECK;
+enum kvr_status kvr__backend_choose(const struct kvr_backend **out, char *why,
+                                    enum kvr_backend_choice choice,
+                                    struct kvr_error *err) KVR_MUST_CHECK;
 
 /* backend_module.c: the back end of the CUDA module. It is the file that
  * KVREPLAY_CUDA_MODULE names, or kvr_cuda.so beside the program or in
  * ../lib/kvreplay. KVR_ERR_UNSUPPORTED: none, or it does not fit. */
-enum kvr_status kvr_backend_load(const struct kvr_backend **out,
-                                 struct kvr_error *err) KVR_MUST_CHECK;
+enum kvr_status kvr__backend_load(const struct kvr_backend **out,
+                                  struct kvr_error *err) KVR_MUST_CHECK;
 
 /* The one symbol that a module exports, of this type. The table's `abi` is
  * read before anything else. */
 #define KVR_BACKEND_SYMBOL "kvr_backend_module"
 typedef const struct kvr_backend *(*kvr_backend_module_fn)(void);
 
-extern const struct kvr_backend kvr_backend_cpu;
+extern const struct kvr_backend kvr__backend_cpu;
 
 #ifdef __cplusplus
 }

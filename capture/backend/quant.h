@@ -31,9 +31,9 @@ struct kvr_quant_row {
 };
 
 /* NULL: no such type. */
-const struct kvr_quant_row *kvr_quant_find(uint32_t type);
+const struct kvr_quant_row *kvr__quant_find(uint32_t type);
 
 /* "F32 F16 ..." of those that can be expanded. */
-void kvr_quant_list(char *out, size_t size);
+void kvr__quant_list(char *out, size_t size);
 
 #endif

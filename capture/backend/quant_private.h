@@ -11,7 +11,7 @@
 #define KVR_INLINE static inline __attribute__((always_inline))
 
 #define KVR_EXPAND_PLAIN(name) \
-    void kvr_expand_##name(float *out, const uint8_t *in, size_t n) \
+    void kvr__expand_##name(float *out, const uint8_t *in, size_t n) \
     { \
         name(out, in, n); \
     }
@@ -25,7 +25,7 @@
     { \
         name(out, in, n); \
     } \
-    void kvr_expand_##name(float *out, const uint8_t *in, size_t n) \
+    void kvr__expand_##name(float *out, const uint8_t *in, size_t n) \
     { \
         if (kvr_isa() >= KVR_ISA_AVX2) \
             name##_avx2(out, in, n); \
@@ -37,19 +37,19 @@
 #endif
 
 /* quant_k.c: blocks of 256 */
-void kvr_expand_q2_k(float *out, const uint8_t *in, size_t n);
-void kvr_expand_q3_k(float *out, const uint8_t *in, size_t n);
-void kvr_expand_q4_k(float *out, const uint8_t *in, size_t n);
-void kvr_expand_q5_k(float *out, const uint8_t *in, size_t n);
-void kvr_expand_q6_k(float *out, const uint8_t *in, size_t n);
+void kvr__expand_q2_k(float *out, const uint8_t *in, size_t n);
+void kvr__expand_q3_k(float *out, const uint8_t *in, size_t n);
+void kvr__expand_q4_k(float *out, const uint8_t *in, size_t n);
+void kvr__expand_q5_k(float *out, const uint8_t *in, size_t n);
+void kvr__expand_q6_k(float *out, const uint8_t *in, size_t n);
 /* quant_iq4.c: four bits through a table of 16 values */
-void kvr_expand_iq4_nl(float *out, const uint8_t *in, size_t n);
-void kvr_expand_iq4_xs(float *out, const uint8_t *in, size_t n);
+void kvr__expand_iq4_nl(float *out, const uint8_t *in, size_t n);
+void kvr__expand_iq4_xs(float *out, const uint8_t *in, size_t n);
 /* quant_32.c: blocks of 32 */
-void kvr_expand_q4_0(float *out, const uint8_t *in, size_t n);
-void kvr_expand_q4_1(float *out, const uint8_t *in, size_t n);
-void kvr_expand_q5_0(float *out, const uint8_t *in, size_t n);
-void kvr_expand_q5_1(float *out, const uint8_t *in, size_t n);
-void kvr_expand_q8_0(float *out, const uint8_t *in, size_t n);
+void kvr__expand_q4_0(float *out, const uint8_t *in, size_t n);
+void kvr__expand_q4_1(float *out, const uint8_t *in, size_t n);
+void kvr__expand_q5_0(float *out, const uint8_t *in, size_t n);
+void kvr__expand_q5_1(float *out, const uint8_t *in, size_t n);
+void kvr__expand_q8_0(float *out, const uint8_t *in, size_t n);
 
 #endif

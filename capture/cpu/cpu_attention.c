@@ -65,7 +65,7 @@ static enum kvr_status soften(struct block *b, const struct kvr_device *device,
 
 static enum kvr_status hand_out(const struct block *b, struct kvr_error *err)
 {
-    struct kvr_rows rows = {
+    struct kvr_attention_rows rows = {
         .layer = b->call->layer,
         .head = b->head,
         .first = b->call->first + b->row,
@@ -208,12 +208,12 @@ static enum kvr_status do_block(struct block *b,
     return status;
 }
 
-struct job {
+struct attention_job {
     struct kvr_device *device;
     const struct kvr_attention *call;
 };
 
-static struct block new_block(const struct job *job, uint32_t worker)
+static struct block new_block(const struct attention_job *job, uint32_t worker)
 {
     return (struct block){
         .call = job->call,
@@ -226,7 +226,7 @@ static struct block new_block(const struct job *job, uint32_t worker)
 static enum kvr_status one_head(uint32_t item, uint32_t worker, void *ud,
                                 struct kvr_error *err)
 {
-    const struct job *job = ud;
+    const struct attention_job *job = ud;
     struct block b = new_block(job, worker);
     enum kvr_status status = KVR_OK;
 
@@ -246,7 +246,7 @@ static enum kvr_status one_head(uint32_t item, uint32_t worker, void *ud,
 static enum kvr_status one_group(uint32_t item, uint32_t worker, void *ud,
                                  struct kvr_error *err)
 {
-    const struct job *job = ud;
+    const struct attention_job *job = ud;
     const uint32_t group = job->call->n_head / job->call->n_kv_head;
     struct block b = new_block(job, worker);
     enum kvr_status status = KVR_OK;
@@ -260,14 +260,14 @@ static enum kvr_status one_group(uint32_t item, uint32_t worker, void *ud,
     return status;
 }
 
-enum kvr_status kvr_cpu_attention(struct kvr_device *device,
-                                  const struct kvr_attention *call,
-                                  struct kvr_error *err)
+enum kvr_status kvr__cpu_attention(struct kvr_device *device,
+                                   const struct kvr_attention *call,
+                                   struct kvr_error *err)
 {
-    struct job job = {.device = device, .call = call};
+    struct attention_job job = {.device = device, .call = call};
     const uint64_t work = (uint64_t)call->n * (call->first + call->n) *
                           call->n_head * (call->key_dim + call->value_dim);
-    const uint32_t threads = kvr_cpu_threads(device, work);
+    const uint32_t threads = kvr__cpu_threads(device, work);
 
     if (call->n == 1)
         return kvr_parallel_for(call->n_kv_head, threads, one_group, &job, err);

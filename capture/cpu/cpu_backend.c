@@ -17,15 +17,15 @@
  * multiply-adds; below it a second thread does not pay. */
 enum { WORK_PER_THREAD = 1 << 21 };
 
-uint32_t kvr_cpu_threads(const struct kvr_device *device, uint64_t work)
+uint32_t kvr__cpu_threads(const struct kvr_device *device, uint64_t work)
 {
     const uint64_t worth = work / WORK_PER_THREAD + 1;
 
     return worth < device->n_workers ? (uint32_t)worth : device->n_workers;
 }
 
-const float *kvr_cpu_row(const struct kvr_tensor *weight, uint64_t row,
-                         float *scratch)
+const float *kvr__cpu_row(const struct kvr_tensor *weight, uint64_t row,
+                          float *scratch)
 {
     if (weight->f32 != NULL)
         return weight->f32 + row * weight->cols;
@@ -97,7 +97,7 @@ static enum kvr_status cpu_open(struct kvr_device **out,
     if (device == NULL)
         return kvr_no_memory(err, "the cpu back end", sizeof *device);
     device->options = *options;
-    device->kernels = kvr_cpu_kernels();
+    device->kernels = kvr__cpu_kernels();
     device->n_workers = kvr_parallel_workers(UINT32_MAX, options->threads);
     device->scratch = kvr_calloc(device->n_workers, sizeof *device->scratch);
     enum kvr_status status;
@@ -137,7 +137,7 @@ static enum kvr_status cpu_weight(struct kvr_tensor **out,
                                   const struct kvr_weight *weight,
                                   struct kvr_error *err)
 {
-    const struct kvr_quant_row *type = kvr_quant_find(weight->type);
+    const struct kvr_quant_row *type = kvr__quant_find(weight->type);
     struct kvr_tensor *tensor;
     size_t floats;
 
@@ -347,7 +347,7 @@ static enum kvr_status cpu_activate(struct kvr_device *device,
     return KVR_OK;
 }
 
-const struct kvr_backend kvr_backend_cpu = {
+const struct kvr_backend kvr__backend_cpu = {
     .abi = KVR_BACKEND_ABI,
     .name = "cpu",
     .plan = cpu_plan,
@@ -360,11 +360,11 @@ const struct kvr_backend kvr_backend_cpu = {
     .embed = cpu_embed,
     .norm = cpu_norm,
     .add = cpu_add,
-    .matmul = kvr_cpu_matmul,
+    .matmul = kvr__cpu_matmul,
     .rope = cpu_rope,
     .store = cpu_store,
-    .attention = kvr_cpu_attention,
+    .attention = kvr__cpu_attention,
     .activate = cpu_activate,
-    .value_out = kvr_cpu_value_out,
-    .log_prob = kvr_cpu_log_prob,
+    .value_out = kvr__cpu_value_out,
+    .log_prob = kvr__cpu_log_prob,
 };

@@ -273,7 +273,7 @@ VARIANT(base, )
 VARIANT(avx2, AVX2)
 #endif
 
-const struct kvr_cpu_kernels *kvr_cpu_kernels(void)
+const struct kvr_cpu_kernels *kvr__cpu_kernels(void)
 {
 #if defined(__x86_64__)
     if (kvr_isa() >= KVR_ISA_AVX2)

@@ -21,6 +21,6 @@ struct kvr_cpu_kernels {
 };
 
 /* Those of the instruction set in use (kvr_isa). */
-const struct kvr_cpu_kernels *kvr_cpu_kernels(void);
+const struct kvr_cpu_kernels *kvr__cpu_kernels(void);
 
 #endif

@@ -126,12 +126,12 @@ static enum kvr_status one_panel(uint32_t item, uint32_t worker, void *ud,
     return KVR_OK;
 }
 
-enum kvr_status kvr_cpu_matmul(struct kvr_device *device,
-                               struct kvr_tensor *out, bool accumulate,
-                               const struct kvr_tensor *in, uint32_t first,
-                               const struct kvr_tensor *weight,
-                               const struct kvr_tensor *bias, uint32_t n,
-                               struct kvr_error *err)
+enum kvr_status kvr__cpu_matmul(struct kvr_device *device,
+                                struct kvr_tensor *out, bool accumulate,
+                                const struct kvr_tensor *in, uint32_t first,
+                                const struct kvr_tensor *weight,
+                                const struct kvr_tensor *bias, uint32_t n,
+                                struct kvr_error *err)
 {
     struct product p = {
         .device = device,
@@ -143,7 +143,7 @@ enum kvr_status kvr_cpu_matmul(struct kvr_device *device,
         .n = n,
     };
     const uint32_t threads =
-        kvr_cpu_threads(device, n * weight->rows * weight->cols);
+        kvr__cpu_threads(device, n * weight->rows * weight->cols);
 
     return kvr_parallel_for(panels(weight), threads,
                             n <= FEW_ROWS ? few_rows : one_panel, &p, err);
@@ -219,15 +219,15 @@ static void combine(float *out, const struct scores *s, uint32_t n_panels)
     }
 }
 
-enum kvr_status kvr_cpu_log_prob(struct kvr_device *device, float *out,
-                                 const struct kvr_tensor *in,
-                                 const struct kvr_tensor *weight, float softcap,
-                                 const int32_t *targets, uint32_t n,
-                                 struct kvr_error *err)
+enum kvr_status kvr__cpu_log_prob(struct kvr_device *device, float *out,
+                                  const struct kvr_tensor *in,
+                                  const struct kvr_tensor *weight,
+                                  float softcap, const int32_t *targets,
+                                  uint32_t n, struct kvr_error *err)
 {
     const uint32_t n_panels = panels(weight);
     const uint32_t threads =
-        kvr_cpu_threads(device, n * weight->rows * weight->cols);
+        kvr__cpu_threads(device, n * weight->rows * weight->cols);
     const size_t cells = (size_t)n_panels * n;
     struct scores s = {
         .device = device,
@@ -333,12 +333,12 @@ static enum kvr_status size_few(uint32_t item, uint32_t worker, void *ud,
     return KVR_OK;
 }
 
-enum kvr_status kvr_cpu_value_out(struct kvr_device *device,
-                                  struct kvr_tensor *out,
-                                  const struct kvr_tensor *value,
-                                  const struct kvr_tensor *weight,
-                                  uint32_t n_head, uint32_t n_kv_head,
-                                  uint32_t n, struct kvr_error *err)
+enum kvr_status kvr__cpu_value_out(struct kvr_device *device,
+                                   struct kvr_tensor *out,
+                                   const struct kvr_tensor *value,
+                                   const struct kvr_tensor *weight,
+                                   uint32_t n_head, uint32_t n_kv_head,
+                                   uint32_t n, struct kvr_error *err)
 {
     const uint32_t n_panels = panels(weight);
     const size_t cells = (size_t)n_head * n;
@@ -357,7 +357,7 @@ enum kvr_status kvr_cpu_value_out(struct kvr_device *device,
         return kvr_no_memory(err, "value norms",
                              n_panels * cells * sizeof(double));
     const enum kvr_status status = kvr_parallel_for(
-        n_panels, kvr_cpu_threads(device, n * weight->rows * weight->cols),
+        n_panels, kvr__cpu_threads(device, n * weight->rows * weight->cols),
         n <= FEW_ROWS ? size_few : size_panel, &s, err);
     for (size_t i = 0; i < cells && status == KVR_OK; i++) {
         double sum = 0;

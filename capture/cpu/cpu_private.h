@@ -33,31 +33,31 @@ struct kvr_device {
 };
 
 /* Threads worth starting for this many multiply-adds. */
-uint32_t kvr_cpu_threads(const struct kvr_device *device, uint64_t work);
+uint32_t kvr__cpu_threads(const struct kvr_device *device, uint64_t work);
 
 /* Row `row` of a weight as floats, in place or expanded into scratch. */
-const float *kvr_cpu_row(const struct kvr_tensor *weight, uint64_t row,
-                         float *scratch);
+const float *kvr__cpu_row(const struct kvr_tensor *weight, uint64_t row,
+                          float *scratch);
 
-enum kvr_status kvr_cpu_matmul(struct kvr_device *device,
-                               struct kvr_tensor *out, bool accumulate,
-                               const struct kvr_tensor *in, uint32_t first,
-                               const struct kvr_tensor *weight,
-                               const struct kvr_tensor *bias, uint32_t n,
-                               struct kvr_error *err);
-enum kvr_status kvr_cpu_log_prob(struct kvr_device *device, float *out,
-                                 const struct kvr_tensor *in,
-                                 const struct kvr_tensor *weight, float softcap,
-                                 const int32_t *targets, uint32_t n,
-                                 struct kvr_error *err);
-enum kvr_status kvr_cpu_value_out(struct kvr_device *device,
-                                  struct kvr_tensor *out,
-                                  const struct kvr_tensor *value,
+enum kvr_status kvr__cpu_matmul(struct kvr_device *device,
+                                struct kvr_tensor *out, bool accumulate,
+                                const struct kvr_tensor *in, uint32_t first,
+                                const struct kvr_tensor *weight,
+                                const struct kvr_tensor *bias, uint32_t n,
+                                struct kvr_error *err);
+enum kvr_status kvr__cpu_log_prob(struct kvr_device *device, float *out,
+                                  const struct kvr_tensor *in,
                                   const struct kvr_tensor *weight,
-                                  uint32_t n_head, uint32_t n_kv_head,
+                                  float softcap, const int32_t *targets,
                                   uint32_t n, struct kvr_error *err);
-enum kvr_status kvr_cpu_attention(struct kvr_device *device,
-                                  const struct kvr_attention *call,
-                                  struct kvr_error *err);
+enum kvr_status kvr__cpu_value_out(struct kvr_device *device,
+                                   struct kvr_tensor *out,
+                                   const struct kvr_tensor *value,
+                                   const struct kvr_tensor *weight,
+                                   uint32_t n_head, uint32_t n_kv_head,
+                                   uint32_t n, struct kvr_error *err);
+enum kvr_status kvr__cpu_attention(struct kvr_device *device,
+                                   const struct kvr_attention *call,
+                                   struct kvr_error *err);
 
 #endif

@@ -15,7 +15,7 @@
         KVR_DIM_ONE, cols, KVR_DIM_ONE \
     }
 
-const struct kvr_slot_shape kvr_model_shapes[KVR_N_MODEL_SLOT] = {
+const struct kvr_slot_shape kvr__model_shapes[KVR_N_MODEL_SLOT] = {
     [KVR_EMBEDDING] = MATRIX(KVR_DIM_VOCAB, KVR_DIM_HIDDEN),
     [KVR_POSITIONS] = MATRIX(KVR_DIM_CONTEXT, KVR_DIM_HIDDEN),
     [KVR_OUTPUT_NORM] = VECTOR(KVR_DIM_HIDDEN),
@@ -24,7 +24,7 @@ const struct kvr_slot_shape kvr_model_shapes[KVR_N_MODEL_SLOT] = {
     [KVR_ROPE_FACTORS] = VECTOR(KVR_DIM_ROPE),
 };
 
-const struct kvr_slot_shape kvr_layer_shapes[KVR_N_LAYER_SLOT] = {
+const struct kvr_slot_shape kvr__layer_shapes[KVR_N_LAYER_SLOT] = {
     [KVR_ATTN_NORM] = VECTOR(KVR_DIM_HIDDEN),
     [KVR_ATTN_NORM_BIAS] = VECTOR(KVR_DIM_HIDDEN),
     [KVR_Q] = {KVR_DIM_QUERY, KVR_DIM_HIDDEN, KVR_DIM_QUERY},
@@ -55,36 +55,36 @@ static const char *name_in(const struct kvr_family *family,
     return format == KVR_FORMAT_GGUF ? family->gguf : family->hf;
 }
 
-const struct kvr_family *kvr_family_find(enum kvr_format format,
-                                         struct kvr_view name)
+const struct kvr_family *kvr__family_find(enum kvr_format format,
+                                          struct kvr_slice name)
 {
-    for (size_t i = 0; i < kvr_n_families; i++) {
-        const char *own = name_in(&kvr_families[i], format);
-        if (own != NULL && kvr_view_is(name, own))
-            return &kvr_families[i];
+    for (size_t i = 0; i < kvr__n_families; i++) {
+        const char *own = name_in(&kvr__families[i], format);
+        if (own != NULL && kvr_slice_is(name, own))
+            return &kvr__families[i];
     }
     return NULL;
 }
 
-void kvr_family_list(char *out, size_t size, enum kvr_format format)
+void kvr__family_list(char *out, size_t size, enum kvr_format format)
 {
     size_t used = 0;
 
     out[0] = '\0';
-    for (size_t i = 0; i < kvr_n_families; i++) {
-        const char *name = name_in(&kvr_families[i], format);
+    for (size_t i = 0; i < kvr__n_families; i++) {
+        const char *name = name_in(&kvr__families[i], format);
         if (name != NULL && used + 32 < size)
             used += (size_t)snprintf(out + used, size - used, "%s%s",
                                      used > 0 ? " " : "", name);
     }
 }
 
-const char *kvr_family_name(const struct kvr_family *family)
+const char *kvr__family_name(const struct kvr_family *family)
 {
     return family->hf != NULL ? family->hf : family->gguf;
 }
 
-uint64_t kvr_dim_size(const struct kvr_config *config, enum kvr_dim dim)
+uint64_t kvr__dim_size(const struct kvr_config *config, enum kvr_dim dim)
 {
     switch (dim) {
     case KVR_DIM_ONE:
@@ -176,8 +176,8 @@ static struct factors factors_of(const struct kvr_config *c, enum kvr_dim dim)
     return (struct factors){0};
 }
 
-void kvr_dim_text(char *out, size_t size, const struct kvr_config *config,
-                  enum kvr_dim dim, enum kvr_format format)
+void kvr__dim_text(char *out, size_t size, const struct kvr_config *config,
+                   enum kvr_dim dim, enum kvr_format format)
 {
     const struct factors f = factors_of(config, dim);
 

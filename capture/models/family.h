@@ -11,7 +11,7 @@
 
 #include "backend.h"
 #include "kvr_error.h"
-#include "view.h"
+#include "slice.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -105,7 +105,7 @@ enum kvr_layer_slot {
 
 /* When a tensor is there. GGUF files do not say whether there are biases:
  * those that the family does not always have may be absent there. */
-enum kvr_when {
+enum kvr_presence {
     KVR_ALWAYS,
     KVR_OPTIONAL,
     KVR_UNTIED, /* unless the config says tied */
@@ -128,7 +128,7 @@ enum kvr_cut {
  * layers: what follows the layer's number. */
 struct kvr_slot {
     const char *hf, *gguf;
-    enum kvr_when when;
+    enum kvr_presence when;
     enum kvr_cut cut;
 };
 
@@ -179,25 +179,25 @@ struct kvr_family {
     bool gguf_paired;          /* rotary pairs are rows 2j, 2j + 1 of a head */
 };
 
-extern const struct kvr_family kvr_families[];
-extern const size_t kvr_n_families;
+extern const struct kvr_family kvr__families[];
+extern const size_t kvr__n_families;
 
 /* By the name in that format. NULL: not supported. */
-const struct kvr_family *kvr_family_find(enum kvr_format format,
-                                         struct kvr_view name);
+const struct kvr_family *kvr__family_find(enum kvr_format format,
+                                          struct kvr_slice name);
 /* "llama ..." of all in that format. */
-void kvr_family_list(char *out, size_t size, enum kvr_format format);
+void kvr__family_list(char *out, size_t size, enum kvr_format format);
 /* The name in the traces: of HF, where there is one. */
-const char *kvr_family_name(const struct kvr_family *family);
+const char *kvr__family_name(const struct kvr_family *family);
 
-extern const struct kvr_slot_shape kvr_model_shapes[KVR_N_MODEL_SLOT];
-extern const struct kvr_slot_shape kvr_layer_shapes[KVR_N_LAYER_SLOT];
+extern const struct kvr_slot_shape kvr__model_shapes[KVR_N_MODEL_SLOT];
+extern const struct kvr_slot_shape kvr__layer_shapes[KVR_N_LAYER_SLOT];
 
-uint64_t kvr_dim_size(const struct kvr_config *config, enum kvr_dim dim);
+uint64_t kvr__dim_size(const struct kvr_config *config, enum kvr_dim dim);
 
 /* How the size of a dimension comes about, in the words of the format's
  * metadata: "attention.head_count 4 x attention.key_length 16". */
-void kvr_dim_text(char *out, size_t size, const struct kvr_config *config,
-                  enum kvr_dim dim, enum kvr_format format);
+void kvr__dim_text(char *out, size_t size, const struct kvr_config *config,
+                   enum kvr_dim dim, enum kvr_format format);
 
 #endif

@@ -19,13 +19,13 @@
  * directory entry takes: a count above "what is left / this" is a lie. */
 enum { MIN_PAIR = 8 + 4 + 1, MIN_ENTRY = 8 + 4 + 8 + 4 + 8, MAX_DEPTH = 4 };
 
-struct cursor {
+struct gguf_cursor {
     const struct kvr_gguf_part *part;
     uint64_t at;
-    char what[KVR_VIEW_TEXT + 32]; /* what is being read, for messages */
+    char what[KVR_SLICE_TEXT + 32]; /* what is being read, for messages */
 };
 
-static enum kvr_status take(const uint8_t **out, struct cursor *c,
+static enum kvr_status take(const uint8_t **out, struct gguf_cursor *c,
                             uint64_t size, struct kvr_error *err)
 {
     const uint64_t left = c->part->size - c->at;
@@ -41,7 +41,7 @@ static enum kvr_status take(const uint8_t **out, struct cursor *c,
     return KVR_OK;
 }
 
-static enum kvr_status take_u32(uint32_t *out, struct cursor *c,
+static enum kvr_status take_u32(uint32_t *out, struct gguf_cursor *c,
                                 struct kvr_error *err)
 {
     const uint8_t *at = NULL;
@@ -52,7 +52,7 @@ static enum kvr_status take_u32(uint32_t *out, struct cursor *c,
     return status;
 }
 
-static enum kvr_status take_u64(uint64_t *out, struct cursor *c,
+static enum kvr_status take_u64(uint64_t *out, struct gguf_cursor *c,
                                 struct kvr_error *err)
 {
     const uint8_t *at = NULL;
@@ -63,7 +63,7 @@ static enum kvr_status take_u64(uint64_t *out, struct cursor *c,
     return status;
 }
 
-static enum kvr_status take_string(struct kvr_view *out, struct cursor *c,
+static enum kvr_status take_string(struct kvr_slice *out, struct gguf_cursor *c,
                                    struct kvr_error *err)
 {
     uint64_t size;
@@ -72,7 +72,7 @@ static enum kvr_status take_string(struct kvr_view *out, struct cursor *c,
 
     if (status != KVR_OK || (status = take(&at, c, size, err)) != KVR_OK)
         return status;
-    *out = (struct kvr_view){.bytes = (const char *)at, .size = size};
+    *out = (struct kvr_slice){.bytes = (const char *)at, .size = size};
     return KVR_OK;
 }
 
@@ -89,7 +89,7 @@ static size_t scalar_size(uint32_t type)
     return size[type];
 }
 
-static enum kvr_status check_type(const struct cursor *c, uint32_t type,
+static enum kvr_status check_type(const struct gguf_cursor *c, uint32_t type,
                                   struct kvr_error *err)
 {
     if (type < KVR_GGUF_N_TYPE)
@@ -100,14 +100,14 @@ static enum kvr_status check_type(const struct cursor *c, uint32_t type,
                     c->part->path, c->what, type);
 }
 
-static enum kvr_status skip_array(struct cursor *c, uint32_t depth,
+static enum kvr_status skip_array(struct gguf_cursor *c, uint32_t depth,
                                   uint32_t *item_type, uint64_t *n,
                                   const uint8_t **data, struct kvr_error *err);
 
-static enum kvr_status skip_item(struct cursor *c, uint32_t type,
+static enum kvr_status skip_item(struct gguf_cursor *c, uint32_t type,
                                  uint32_t depth, struct kvr_error *err)
 {
-    struct kvr_view text;
+    struct kvr_slice text;
     uint32_t item_type;
     uint64_t n;
     const uint8_t *data;
@@ -117,7 +117,7 @@ static enum kvr_status skip_item(struct cursor *c, uint32_t type,
     return skip_array(c, depth + 1, &item_type, &n, &data, err);
 }
 
-static enum kvr_status skip_array(struct cursor *c, uint32_t depth,
+static enum kvr_status skip_array(struct gguf_cursor *c, uint32_t depth,
                                   uint32_t *item_type, uint64_t *n,
                                   const uint8_t **data, struct kvr_error *err)
 {
@@ -149,11 +149,11 @@ static enum kvr_status skip_array(struct cursor *c, uint32_t depth,
 }
 
 static enum kvr_status read_value(struct kvr_gguf_value *value,
-                                  struct cursor *c, struct kvr_error *err)
+                                  struct gguf_cursor *c, struct kvr_error *err)
 {
-    char shown[KVR_VIEW_TEXT];
+    char shown[KVR_SLICE_TEXT];
     uint32_t type, item_type = 0;
-    struct kvr_view text;
+    struct kvr_slice text;
     enum kvr_status status;
 
     if ((status = take_string(&value->key, c, err)) != KVR_OK)
@@ -162,7 +162,7 @@ static enum kvr_status read_value(struct kvr_gguf_value *value,
         return kvr_fail(err, KVR_ERR_INPUT, "%s: %s is empty", c->part->path,
                         c->what);
     snprintf(c->what, sizeof c->what, "metadata key '%s'",
-             kvr_view_show(shown, value->key));
+             kvr_slice_show(shown, value->key));
     if ((status = take_u32(&type, c, err)) != KVR_OK ||
         (status = check_type(c, type, err)) != KVR_OK)
         return status;
@@ -186,13 +186,13 @@ static int by_key(const void *a, const void *b)
 {
     const struct kvr_gguf_value *left = a, *right = b;
 
-    return kvr_view_compare(left->key, right->key);
+    return kvr_slice_compare(left->key, right->key);
 }
 
-static enum kvr_status read_values(struct kvr_gguf_part *part, struct cursor *c,
-                                   struct kvr_error *err)
+static enum kvr_status read_values(struct kvr_gguf_part *part,
+                                   struct gguf_cursor *c, struct kvr_error *err)
 {
-    char shown[KVR_VIEW_TEXT];
+    char shown[KVR_SLICE_TEXT];
 
     part->values = kvr_calloc(part->n_values, sizeof *part->values);
     if (part->values == NULL)
@@ -209,7 +209,7 @@ static enum kvr_status read_values(struct kvr_gguf_part *part, struct cursor *c,
         if (by_key(&part->values[i - 1], &part->values[i]) == 0)
             return kvr_fail(err, KVR_ERR_INPUT,
                             "%s: metadata key '%s' is there twice", part->path,
-                            kvr_view_show(shown, part->values[i].key));
+                            kvr_slice_show(shown, part->values[i].key));
     return KVR_OK;
 }
 
@@ -218,14 +218,14 @@ static enum kvr_status read_alignment(uint64_t *out,
                                       struct kvr_error *err)
 {
     const struct kvr_gguf_value *value =
-        kvr_gguf_part_find(part, "general.alignment");
+        kvr__gguf_part_find(part, "general.alignment");
     double number = 32;
 
     if (value != NULL &&
-        (value->type != KVR_GGUF_U32 || !kvr_gguf_number(&number, value, 0)))
+        (value->type != KVR_GGUF_U32 || !kvr__gguf_number(&number, value, 0)))
         return kvr_fail(err, KVR_ERR_INPUT,
                         "%s: general.alignment is of type %s, expected u32",
-                        part->path, kvr_gguf_type_name(value->type));
+                        part->path, kvr__gguf_type_name(value->type));
     const uint32_t alignment = (uint32_t)number;
     if (alignment < 8 || alignment > 1u << 20 ||
         (alignment & (alignment - 1)) != 0)
@@ -239,9 +239,10 @@ static enum kvr_status read_alignment(uint64_t *out,
 
 /* Rows and bytes from the dimensions, with every product checked. */
 static enum kvr_status measure(struct kvr_gguf_tensor *tensor,
-                               const struct cursor *c, struct kvr_error *err)
+                               const struct gguf_cursor *c,
+                               struct kvr_error *err)
 {
-    const struct kvr_quant_row *row = kvr_quant_find(tensor->type);
+    const struct kvr_quant_row *row = kvr__quant_find(tensor->type);
     uint64_t values = 1;
     bool fits = true;
 
@@ -272,10 +273,10 @@ static enum kvr_status measure(struct kvr_gguf_tensor *tensor,
 
 /* One directory entry; its offset into *offset. */
 static enum kvr_status read_entry(struct kvr_gguf_tensor *tensor,
-                                  uint64_t *offset, struct cursor *c,
+                                  uint64_t *offset, struct gguf_cursor *c,
                                   struct kvr_error *err)
 {
-    char shown[KVR_VIEW_TEXT];
+    char shown[KVR_SLICE_TEXT];
     enum kvr_status status;
 
     if ((status = take_string(&tensor->name, c, err)) != KVR_OK)
@@ -284,7 +285,7 @@ static enum kvr_status read_entry(struct kvr_gguf_tensor *tensor,
         return kvr_fail(err, KVR_ERR_INPUT, "%s: %s is empty", c->part->path,
                         c->what);
     snprintf(c->what, sizeof c->what, "tensor '%s'",
-             kvr_view_show(shown, tensor->name));
+             kvr_slice_show(shown, tensor->name));
     if ((status = take_u32(&tensor->n_dims, c, err)) != KVR_OK)
         return status;
     if (tensor->n_dims < 1 || tensor->n_dims > KVR_GGUF_MAX_DIMS)
@@ -303,7 +304,8 @@ static enum kvr_status read_entry(struct kvr_gguf_tensor *tensor,
 
 /* data of each tensor: its offset for now, see place. */
 static enum kvr_status read_directory(struct kvr_gguf_part *part,
-                                      struct cursor *c, struct kvr_error *err)
+                                      struct gguf_cursor *c,
+                                      struct kvr_error *err)
 {
     uint64_t alignment = 32;
     enum kvr_status status = read_alignment(&alignment, part, err);
@@ -357,19 +359,19 @@ static enum kvr_status check_extents(struct kvr_gguf_part *part,
                                      const struct kvr_gguf_extent *extents,
                                      struct kvr_error *err)
 {
-    char shown[KVR_VIEW_TEXT], other[KVR_VIEW_TEXT];
+    char shown[KVR_SLICE_TEXT], other[KVR_SLICE_TEXT];
     uint64_t end = 0, file_end = part->data_at;
 
     for (size_t i = 0; i < part->n_tensors; i++) {
         struct kvr_gguf_tensor *tensor = extents[i].tensor;
         const uint64_t offset = extents[i].offset;
-        kvr_view_show(shown, tensor->name);
+        kvr_slice_show(shown, tensor->name);
         if (i > 0 && offset < end)
             return kvr_fail(err, KVR_ERR_INPUT,
                             "%s: tensor '%s' at offset %" PRIu64
                             " overlaps tensor '%s', which ends at %" PRIu64,
                             part->path, shown, offset,
-                            kvr_view_show(other, extents[i - 1].tensor->name),
+                            kvr_slice_show(other, extents[i - 1].tensor->name),
                             end);
         const uint64_t gap = offset - end;
         if (!kvr_add_u64(&end, offset, tensor->size) ||
@@ -416,15 +418,15 @@ static enum kvr_status place_tensors(struct kvr_gguf_part *part,
 static enum kvr_status check_magic(const struct kvr_gguf_part *part,
                                    struct kvr_error *err)
 {
-    char shown[KVR_VIEW_TEXT];
+    char shown[KVR_SLICE_TEXT];
     const size_t n = part->size < 4 ? (size_t)part->size : 4;
-    const struct kvr_view magic = {(const char *)part->bytes, n};
+    const struct kvr_slice magic = {(const char *)part->bytes, n};
 
-    if (kvr_view_is(magic, "GGUF"))
+    if (kvr_slice_is(magic, "GGUF"))
         return KVR_OK;
     return kvr_fail(
         err, KVR_ERR_INPUT, "%s: not a GGUF file (it begins with '%s'%s)",
-        part->path, kvr_view_show(shown, magic),
+        part->path, kvr_slice_show(shown, magic),
         n > 0 && magic.bytes[0] == '<' ? ": a web page; the download failed"
                                        : "; did the download fail?");
 }
@@ -445,7 +447,8 @@ static enum kvr_status check_version(const struct kvr_gguf_part *part,
 }
 
 static enum kvr_status check_count(uint64_t count, uint64_t least,
-                                   const char *what, const struct cursor *c,
+                                   const char *what,
+                                   const struct gguf_cursor *c,
                                    struct kvr_error *err)
 {
     if (count <= (c->part->size - c->at) / least)
@@ -455,10 +458,10 @@ static enum kvr_status check_count(uint64_t count, uint64_t least,
                     c->part->path, count, what, c->part->size);
 }
 
-enum kvr_status kvr_gguf_part_parse(struct kvr_gguf_part *part,
-                                    struct kvr_error *err)
+enum kvr_status kvr__gguf_part_parse(struct kvr_gguf_part *part,
+                                     struct kvr_error *err)
 {
-    struct cursor c = {.part = part, .at = 4, .what = "the header"};
+    struct gguf_cursor c = {.part = part, .at = 4, .what = "the header"};
     uint32_t version;
     uint64_t n_tensors, n_values;
     enum kvr_status status;
@@ -481,23 +484,23 @@ enum kvr_status kvr_gguf_part_parse(struct kvr_gguf_part *part,
     return place_tensors(part, err);
 }
 
-enum kvr_status kvr_gguf_part_open(struct kvr_gguf_part *part, const char *path,
-                                   struct kvr_error *err)
+enum kvr_status kvr__gguf_part_open(struct kvr_gguf_part *part,
+                                    const char *path, struct kvr_error *err)
 {
     part->path = kvr_strdup(path);
     if (part->path == NULL)
         return kvr_no_memory(err, "a path", strlen(path));
-    const enum kvr_status status = kvr_mapped_open(&part->mapped, path, err);
+    const enum kvr_status status = kvr__mapped_open(&part->mapped, path, err);
     if (status != KVR_OK)
         return status;
     part->bytes = part->mapped.bytes;
     part->size = part->mapped.size;
-    return kvr_gguf_part_parse(part, err);
+    return kvr__gguf_part_parse(part, err);
 }
 
-void kvr_gguf_part_close(struct kvr_gguf_part *part)
+void kvr__gguf_part_close(struct kvr_gguf_part *part)
 {
-    kvr_mapped_close(&part->mapped);
+    kvr__mapped_close(&part->mapped);
     free(part->path);
     free(part->values);
     free(part->tensors);

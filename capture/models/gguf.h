@@ -11,7 +11,7 @@
 #define GGUF_H
 
 #include "kvr_error.h"
-#include "view.h"
+#include "slice.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -39,7 +39,7 @@ enum { KVR_GGUF_MAX_DIMS = 4 };
 /* One metadata pair. data points at the value: a scalar's bytes, a string's
  * bytes, an array's first item (which is unaligned). */
 struct kvr_gguf_value {
-    struct kvr_view key;
+    struct kvr_slice key;
     enum kvr_gguf_type type, item_type; /* item_type: of an array */
     uint64_t n;                         /* items, or a string's length */
     const uint8_t *data;
@@ -47,7 +47,7 @@ struct kvr_gguf_value {
 
 /* dims[0] is the fastest: the length of a row. rows * dims[0] values. */
 struct kvr_gguf_tensor {
-    struct kvr_view name;
+    struct kvr_slice name;
     uint32_t n_dims, type; /* type: enum kvr_quant of quant.h */
     uint64_t dims[KVR_GGUF_MAX_DIMS], rows;
     const uint8_t *data;
@@ -59,51 +59,51 @@ struct kvr_gguf;
 /* KVR_ERR_INPUT: not a GGUF file, damaged, incomplete; KVR_ERR_UNSUPPORTED:
  * another version or byte order, an unknown metadata or tensor type. The
  * message names the file, the key or tensor, and the numbers. */
-enum kvr_status kvr_gguf_open(struct kvr_gguf **out, const char *path,
-                              struct kvr_error *err) KVR_MUST_CHECK;
-void kvr_gguf_close(struct kvr_gguf *gguf);
+enum kvr_status kvr__gguf_open(struct kvr_gguf **out, const char *path,
+                               struct kvr_error *err) KVR_MUST_CHECK;
+void kvr__gguf_close(struct kvr_gguf *gguf);
 
 /* Borrowed until close, like all below. */
-const char *kvr_gguf_path(const struct kvr_gguf *gguf);
-size_t kvr_gguf_n_tensors(const struct kvr_gguf *gguf);
+const char *kvr__gguf_path(const struct kvr_gguf *gguf);
+size_t kvr__gguf_n_tensors(const struct kvr_gguf *gguf);
 /* In the order of their names. */
-const struct kvr_gguf_tensor *kvr_gguf_tensor(const struct kvr_gguf *gguf,
-                                              size_t index);
+const struct kvr_gguf_tensor *kvr__gguf_tensor(const struct kvr_gguf *gguf,
+                                               size_t index);
 /* NULL: no such tensor. */
-const struct kvr_gguf_tensor *kvr_gguf_tensor_named(const struct kvr_gguf *gguf,
-                                                    const char *name);
-size_t kvr_gguf_n_values(const struct kvr_gguf *gguf);
-const struct kvr_gguf_value *kvr_gguf_value(const struct kvr_gguf *gguf,
-                                            size_t index);
-const struct kvr_gguf_value *kvr_gguf_find(const struct kvr_gguf *gguf,
-                                           const char *key);
+const struct kvr_gguf_tensor *
+kvr__gguf_tensor_named(const struct kvr_gguf *gguf, const char *name);
+size_t kvr__gguf_n_values(const struct kvr_gguf *gguf);
+const struct kvr_gguf_value *kvr__gguf_value(const struct kvr_gguf *gguf,
+                                             size_t index);
+const struct kvr_gguf_value *kvr__gguf_find(const struct kvr_gguf *gguf,
+                                            const char *key);
 
 /* Typed look-ups. An absent key leaves *out as it was and, if found is not
  * NULL, sets *found to false. A value of another type, or out of range, is
  * KVR_ERR_INPUT naming the key. */
-enum kvr_status kvr_gguf_u32(uint32_t *out, bool *found,
-                             const struct kvr_gguf *gguf, const char *key,
-                             struct kvr_error *err) KVR_MUST_CHECK;
-enum kvr_status kvr_gguf_real(double *out, bool *found,
+enum kvr_status kvr__gguf_u32(uint32_t *out, bool *found,
                               const struct kvr_gguf *gguf, const char *key,
                               struct kvr_error *err) KVR_MUST_CHECK;
-enum kvr_status kvr_gguf_bool(bool *out, bool *found,
-                              const struct kvr_gguf *gguf, const char *key,
-                              struct kvr_error *err) KVR_MUST_CHECK;
-enum kvr_status kvr_gguf_string(struct kvr_view *out, bool *found,
-                                const struct kvr_gguf *gguf, const char *key,
-                                struct kvr_error *err) KVR_MUST_CHECK;
-
-/* Item i of a numeric scalar (i = 0) or array; false where it is no number. */
-bool kvr_gguf_number(double *out, const struct kvr_gguf_value *value,
-                     uint64_t i);
-
-/* Array of strings as views into the file; free() *out. Absent: NULL, 0. */
-enum kvr_status kvr_gguf_strings(struct kvr_view **out, size_t *n,
+enum kvr_status kvr__gguf_real(double *out, bool *found,
+                               const struct kvr_gguf *gguf, const char *key,
+                               struct kvr_error *err) KVR_MUST_CHECK;
+enum kvr_status kvr__gguf_bool(bool *out, bool *found,
+                               const struct kvr_gguf *gguf, const char *key,
+                               struct kvr_error *err) KVR_MUST_CHECK;
+enum kvr_status kvr__gguf_string(struct kvr_slice *out, bool *found,
                                  const struct kvr_gguf *gguf, const char *key,
                                  struct kvr_error *err) KVR_MUST_CHECK;
 
+/* Item i of a numeric scalar (i = 0) or array; false where it is no number. */
+bool kvr__gguf_number(double *out, const struct kvr_gguf_value *value,
+                      uint64_t i);
+
+/* Array of strings as views into the file; free() *out. Absent: NULL, 0. */
+enum kvr_status kvr__gguf_strings(struct kvr_slice **out, size_t *n,
+                                  const struct kvr_gguf *gguf, const char *key,
+                                  struct kvr_error *err) KVR_MUST_CHECK;
+
 /* "u32", "string", ...; static storage. */
-const char *kvr_gguf_type_name(enum kvr_gguf_type type);
+const char *kvr__gguf_type_name(enum kvr_gguf_type type);
 
 #endif

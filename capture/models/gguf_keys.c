@@ -29,15 +29,15 @@
 #define LAYER_NORM REAL("attention.layer_norm_epsilon", norm_eps, true)
 #define WINDOW COUNT("attention.sliding_window", window, false)
 
-const struct kvr_key kvr_gguf_plain_keys[] = {
+const struct kvr_key kvr__gguf_plain_keys[] = {
     SIZES, HEADS, ROTARY, RMS, END,
 };
 
-const struct kvr_key kvr_gguf_phi3_keys[] = {
+const struct kvr_key kvr__gguf_phi3_keys[] = {
     SIZES, HEADS, ROTARY, RMS, WINDOW, END,
 };
 
-const struct kvr_key kvr_gguf_gemma2_keys[] = {
+const struct kvr_key kvr__gguf_gemma2_keys[] = {
     SIZES,
     HEADS,
     ROTARY,
@@ -48,7 +48,7 @@ const struct kvr_key kvr_gguf_gemma2_keys[] = {
     END,
 };
 
-const struct kvr_key kvr_gguf_gemma3_keys[] = {
+const struct kvr_key kvr__gguf_gemma3_keys[] = {
     SIZES,
     HEADS,
     ROTARY,
@@ -60,7 +60,7 @@ const struct kvr_key kvr_gguf_gemma3_keys[] = {
     END,
 };
 
-const struct kvr_key kvr_gguf_gpt2_keys[] = {
+const struct kvr_key kvr__gguf_gpt2_keys[] = {
     SIZES,
     U32("context_length", n_context, true),
     LAYER_NORM,
@@ -69,7 +69,7 @@ const struct kvr_key kvr_gguf_gpt2_keys[] = {
     END,
 };
 
-const struct kvr_key kvr_gguf_neox_keys[] = {
+const struct kvr_key kvr__gguf_neox_keys[] = {
     SIZES, ROTARY, LAYER_NORM, BOOL("use_parallel_residual", parallel, true),
     END,
 };
@@ -116,19 +116,19 @@ static const struct {
     {"swin_norm", 0},
 };
 
-bool kvr_gguf_is_default(struct kvr_view rest,
-                         const struct kvr_gguf_value *value)
+bool kvr__gguf_is_default(struct kvr_slice rest,
+                          const struct kvr_gguf_value *value)
 {
     const size_t n = sizeof defaults / sizeof defaults[0];
     double number;
     size_t i = 0;
 
-    while (i < n && !kvr_view_is(rest, defaults[i].name))
+    while (i < n && !kvr_slice_is(rest, defaults[i].name))
         i++;
     if (i == n || value->n == 0)
         return false;
     for (uint64_t k = 0; k < value->n; k++)
-        if (!kvr_gguf_number(&number, value, k) || number != defaults[i].value)
+        if (!kvr__gguf_number(&number, value, k) || number != defaults[i].value)
             return false;
     return true;
 }

@@ -32,12 +32,13 @@ struct kvr_gguf {
 
 /* Maps and checks one file; part is zeroed before, closed by the caller in
  * any case. */
-enum kvr_status kvr_gguf_part_open(struct kvr_gguf_part *part, const char *path,
-                                   struct kvr_error *err) KVR_MUST_CHECK;
-enum kvr_status kvr_gguf_part_parse(struct kvr_gguf_part *part,
+enum kvr_status kvr__gguf_part_open(struct kvr_gguf_part *part,
+                                    const char *path,
                                     struct kvr_error *err) KVR_MUST_CHECK;
-void kvr_gguf_part_close(struct kvr_gguf_part *part);
+enum kvr_status kvr__gguf_part_parse(struct kvr_gguf_part *part,
+                                     struct kvr_error *err) KVR_MUST_CHECK;
+void kvr__gguf_part_close(struct kvr_gguf_part *part);
 const struct kvr_gguf_value *
-kvr_gguf_part_find(const struct kvr_gguf_part *part, const char *key);
+kvr__gguf_part_find(const struct kvr_gguf_part *part, const char *key);
 
 #endif

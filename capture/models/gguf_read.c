@@ -17,14 +17,14 @@ static int by_name(const void *a, const void *b)
 {
     const struct kvr_gguf_tensor *left = a, *right = b;
 
-    return kvr_view_compare(left->name, right->name);
+    return kvr_slice_compare(left->name, right->name);
 }
 
 /* All parts' tensors in one sorted list. */
 static enum kvr_status join_tensors(struct kvr_gguf *gguf,
                                     struct kvr_error *err)
 {
-    char shown[KVR_VIEW_TEXT];
+    char shown[KVR_SLICE_TEXT];
     size_t total = 0;
 
     for (size_t i = 0; i < gguf->n_parts; i++)
@@ -43,8 +43,8 @@ static enum kvr_status join_tensors(struct kvr_gguf *gguf,
         if (by_name(&gguf->tensors[i - 1], &gguf->tensors[i]) == 0)
             return kvr_fail(err, KVR_ERR_INPUT,
                             "%s: tensor '%s' is there twice",
-                            kvr_gguf_path(gguf),
-                            kvr_view_show(shown, gguf->tensors[i].name));
+                            kvr__gguf_path(gguf),
+                            kvr_slice_show(shown, gguf->tensors[i].name));
     return KVR_OK;
 }
 
@@ -100,11 +100,11 @@ static enum kvr_status name_missing(const char *path, uint32_t count,
 static double part_number(const struct kvr_gguf_part *part, const char *key,
                           double otherwise)
 {
-    const struct kvr_gguf_value *value = kvr_gguf_part_find(part, key);
+    const struct kvr_gguf_value *value = kvr__gguf_part_find(part, key);
     double number;
 
-    return value != NULL && kvr_gguf_number(&number, value, 0) ? number
-                                                               : otherwise;
+    return value != NULL && kvr__gguf_number(&number, value, 0) ? number
+                                                                : otherwise;
 }
 
 /* A part of another model's files under this one's name. */
@@ -145,7 +145,7 @@ static enum kvr_status open_rest(struct kvr_gguf *gguf, uint32_t count,
     }
     for (uint32_t no = 2; no <= count && status == KVR_OK; no++) {
         (void)part_name(name, room, gguf->parts[0].path, no, count);
-        status = kvr_gguf_part_open(&gguf->parts[no - 1], name, err);
+        status = kvr__gguf_part_open(&gguf->parts[no - 1], name, err);
         if (status == KVR_OK)
             status = check_part(&gguf->parts[no - 1], no - 1, count, err);
     }
@@ -165,7 +165,7 @@ static enum kvr_status count_tensors(const struct kvr_gguf *gguf,
     for (size_t i = 0; i < gguf->n_parts; i++) {
         const struct kvr_gguf_part *part = &gguf->parts[i];
         const double n = part_number(part, "split.tensors.count", -1);
-        if (kvr_gguf_part_find(part, "split.tensors.count") == NULL)
+        if (kvr__gguf_part_find(part, "split.tensors.count") == NULL)
             continue;
         stated = true;
         if (n != (double)found)
@@ -178,7 +178,7 @@ static enum kvr_status count_tensors(const struct kvr_gguf *gguf,
         kvr_log(KVR_LOG_WARNING,
                 "%s: no part of the split model has split.tensors.count, so "
                 "whether a tensor is missing cannot be told",
-                kvr_gguf_path(gguf));
+                kvr__gguf_path(gguf));
     return KVR_OK;
 }
 
@@ -187,9 +187,9 @@ static enum kvr_status open_split(struct kvr_gguf *gguf, struct kvr_error *err)
     uint32_t count = 1, no = 0;
     enum kvr_status status;
 
-    if ((status = kvr_gguf_u32(&count, NULL, gguf, "split.count", err)) !=
+    if ((status = kvr__gguf_u32(&count, NULL, gguf, "split.count", err)) !=
             KVR_OK ||
-        (status = kvr_gguf_u32(&no, NULL, gguf, "split.no", err)) != KVR_OK)
+        (status = kvr__gguf_u32(&no, NULL, gguf, "split.no", err)) != KVR_OK)
         return status;
     if (count <= 1)
         return KVR_OK;
@@ -197,16 +197,16 @@ static enum kvr_status open_split(struct kvr_gguf *gguf, struct kvr_error *err)
         return kvr_fail(err, KVR_ERR_INPUT,
                         "%s: part %" PRIu32 " of %" PRIu32
                         " split files; give the first part",
-                        kvr_gguf_path(gguf), no + 1, count);
+                        kvr__gguf_path(gguf), no + 1, count);
     if (count > MAX_PARTS)
         return kvr_fail(err, KVR_ERR_INPUT,
                         "%s: split.count is %" PRIu32 ", at most %d is read",
-                        kvr_gguf_path(gguf), count, (int)MAX_PARTS);
+                        kvr__gguf_path(gguf), count, (int)MAX_PARTS);
     return open_rest(gguf, count, err);
 }
 
-enum kvr_status kvr_gguf_open(struct kvr_gguf **out, const char *path,
-                              struct kvr_error *err)
+enum kvr_status kvr__gguf_open(struct kvr_gguf **out, const char *path,
+                               struct kvr_error *err)
 {
     struct kvr_gguf *gguf = kvr_calloc(1, sizeof *gguf);
     enum kvr_status status = KVR_OK;
@@ -220,48 +220,48 @@ enum kvr_status kvr_gguf_open(struct kvr_gguf **out, const char *path,
     else
         gguf->n_parts = 1;
     if (status != KVR_OK ||
-        (status = kvr_gguf_part_open(&gguf->parts[0], path, err)) != KVR_OK ||
+        (status = kvr__gguf_part_open(&gguf->parts[0], path, err)) != KVR_OK ||
         (status = open_split(gguf, err)) != KVR_OK ||
         (status = count_tensors(gguf, err)) != KVR_OK ||
         (status = join_tensors(gguf, err)) != KVR_OK) {
-        kvr_gguf_close(gguf);
+        kvr__gguf_close(gguf);
         return status;
     }
     *out = gguf;
     return KVR_OK;
 }
 
-void kvr_gguf_close(struct kvr_gguf *gguf)
+void kvr__gguf_close(struct kvr_gguf *gguf)
 {
     if (gguf == NULL)
         return;
     for (size_t i = 0; i < gguf->n_parts; i++)
-        kvr_gguf_part_close(&gguf->parts[i]);
+        kvr__gguf_part_close(&gguf->parts[i]);
     free(gguf->parts);
     free(gguf->tensors);
     free(gguf);
 }
 
-const char *kvr_gguf_path(const struct kvr_gguf *gguf)
+const char *kvr__gguf_path(const struct kvr_gguf *gguf)
 {
     return gguf->parts[0].path;
 }
 
-size_t kvr_gguf_n_tensors(const struct kvr_gguf *gguf)
+size_t kvr__gguf_n_tensors(const struct kvr_gguf *gguf)
 {
     return gguf->n_tensors;
 }
 
-const struct kvr_gguf_tensor *kvr_gguf_tensor(const struct kvr_gguf *gguf,
-                                              size_t index)
+const struct kvr_gguf_tensor *kvr__gguf_tensor(const struct kvr_gguf *gguf,
+                                               size_t index)
 {
     return &gguf->tensors[index];
 }
 
-const struct kvr_gguf_tensor *kvr_gguf_tensor_named(const struct kvr_gguf *gguf,
-                                                    const char *name)
+const struct kvr_gguf_tensor *
+kvr__gguf_tensor_named(const struct kvr_gguf *gguf, const char *name)
 {
-    const struct kvr_gguf_tensor wanted = {.name = kvr_view_of(name)};
+    const struct kvr_gguf_tensor wanted = {.name = kvr_slice_of(name)};
 
     if (gguf->n_tensors == 0)
         return NULL;
@@ -273,13 +273,13 @@ static int by_key(const void *a, const void *b)
 {
     const struct kvr_gguf_value *left = a, *right = b;
 
-    return kvr_view_compare(left->key, right->key);
+    return kvr_slice_compare(left->key, right->key);
 }
 
 const struct kvr_gguf_value *
-kvr_gguf_part_find(const struct kvr_gguf_part *part, const char *key)
+kvr__gguf_part_find(const struct kvr_gguf_part *part, const char *key)
 {
-    const struct kvr_gguf_value wanted = {.key = kvr_view_of(key)};
+    const struct kvr_gguf_value wanted = {.key = kvr_slice_of(key)};
 
     if (part->n_values == 0)
         return NULL;
@@ -287,24 +287,24 @@ kvr_gguf_part_find(const struct kvr_gguf_part *part, const char *key)
                    by_key);
 }
 
-size_t kvr_gguf_n_values(const struct kvr_gguf *gguf)
+size_t kvr__gguf_n_values(const struct kvr_gguf *gguf)
 {
     return gguf->parts[0].n_values;
 }
 
-const struct kvr_gguf_value *kvr_gguf_value(const struct kvr_gguf *gguf,
-                                            size_t index)
+const struct kvr_gguf_value *kvr__gguf_value(const struct kvr_gguf *gguf,
+                                             size_t index)
 {
     return &gguf->parts[0].values[index];
 }
 
-const struct kvr_gguf_value *kvr_gguf_find(const struct kvr_gguf *gguf,
-                                           const char *key)
+const struct kvr_gguf_value *kvr__gguf_find(const struct kvr_gguf *gguf,
+                                            const char *key)
 {
-    return kvr_gguf_part_find(&gguf->parts[0], key);
+    return kvr__gguf_part_find(&gguf->parts[0], key);
 }
 
-const char *kvr_gguf_type_name(enum kvr_gguf_type type)
+const char *kvr__gguf_type_name(enum kvr_gguf_type type)
 {
     static const char *const names[KVR_GGUF_N_TYPE] = {
         "u8",   "i8",     "u16",   "i16", "u32", "i32", "f32",
@@ -321,8 +321,8 @@ const char *kvr_gguf_type_name(enum kvr_gguf_type type)
         *out = (double)item; \
     } while (0)
 
-bool kvr_gguf_number(double *out, const struct kvr_gguf_value *value,
-                     uint64_t i)
+bool kvr__gguf_number(double *out, const struct kvr_gguf_value *value,
+                      uint64_t i)
 {
     const enum kvr_gguf_type type =
         value->type == KVR_GGUF_ARRAY ? value->item_type : value->type;
@@ -371,28 +371,28 @@ static enum kvr_status wrong_type(const struct kvr_gguf *gguf,
                                   const struct kvr_gguf_value *value,
                                   const char *expected, struct kvr_error *err)
 {
-    char shown[KVR_VIEW_TEXT];
+    char shown[KVR_SLICE_TEXT];
 
     return kvr_fail(err, KVR_ERR_INPUT,
                     "%s: metadata key '%s' is of type %s, expected %s",
-                    kvr_gguf_path(gguf), kvr_view_show(shown, value->key),
-                    kvr_gguf_type_name(value->type), expected);
+                    kvr__gguf_path(gguf), kvr_slice_show(shown, value->key),
+                    kvr__gguf_type_name(value->type), expected);
 }
 
 /* The value of a key, with *found set. */
 static const struct kvr_gguf_value *
 look_up(bool *found, const struct kvr_gguf *gguf, const char *key)
 {
-    const struct kvr_gguf_value *value = kvr_gguf_find(gguf, key);
+    const struct kvr_gguf_value *value = kvr__gguf_find(gguf, key);
 
     if (found != NULL)
         *found = value != NULL;
     return value;
 }
 
-enum kvr_status kvr_gguf_u32(uint32_t *out, bool *found,
-                             const struct kvr_gguf *gguf, const char *key,
-                             struct kvr_error *err)
+enum kvr_status kvr__gguf_u32(uint32_t *out, bool *found,
+                              const struct kvr_gguf *gguf, const char *key,
+                              struct kvr_error *err)
 {
     const struct kvr_gguf_value *value = look_up(found, gguf, key);
     double number;
@@ -401,34 +401,34 @@ enum kvr_status kvr_gguf_u32(uint32_t *out, bool *found,
         return KVR_OK;
     if (value->type == KVR_GGUF_ARRAY || value->type == KVR_GGUF_BOOL ||
         value->type == KVR_GGUF_F32 || value->type == KVR_GGUF_F64 ||
-        !kvr_gguf_number(&number, value, 0))
+        !kvr__gguf_number(&number, value, 0))
         return wrong_type(gguf, value, "a whole number", err);
     if (!(number >= 0 && number <= UINT32_MAX))
         return kvr_fail(err, KVR_ERR_INPUT,
                         "%s: metadata key '%s' is %.17g, expected 0 to "
                         "4294967295",
-                        kvr_gguf_path(gguf), key, number);
+                        kvr__gguf_path(gguf), key, number);
     *out = (uint32_t)number;
     return KVR_OK;
 }
 
-enum kvr_status kvr_gguf_real(double *out, bool *found,
-                              const struct kvr_gguf *gguf, const char *key,
-                              struct kvr_error *err)
+enum kvr_status kvr__gguf_real(double *out, bool *found,
+                               const struct kvr_gguf *gguf, const char *key,
+                               struct kvr_error *err)
 {
     const struct kvr_gguf_value *value = look_up(found, gguf, key);
 
     if (value == NULL)
         return KVR_OK;
     if (value->type == KVR_GGUF_ARRAY || value->type == KVR_GGUF_BOOL ||
-        !kvr_gguf_number(out, value, 0))
+        !kvr__gguf_number(out, value, 0))
         return wrong_type(gguf, value, "a number", err);
     return KVR_OK;
 }
 
-enum kvr_status kvr_gguf_bool(bool *out, bool *found,
-                              const struct kvr_gguf *gguf, const char *key,
-                              struct kvr_error *err)
+enum kvr_status kvr__gguf_bool(bool *out, bool *found,
+                               const struct kvr_gguf *gguf, const char *key,
+                               struct kvr_error *err)
 {
     const struct kvr_gguf_value *value = look_up(found, gguf, key);
 
@@ -440,9 +440,9 @@ enum kvr_status kvr_gguf_bool(bool *out, bool *found,
     return KVR_OK;
 }
 
-enum kvr_status kvr_gguf_string(struct kvr_view *out, bool *found,
-                                const struct kvr_gguf *gguf, const char *key,
-                                struct kvr_error *err)
+enum kvr_status kvr__gguf_string(struct kvr_slice *out, bool *found,
+                                 const struct kvr_gguf *gguf, const char *key,
+                                 struct kvr_error *err)
 {
     const struct kvr_gguf_value *value = look_up(found, gguf, key);
 
@@ -450,15 +450,15 @@ enum kvr_status kvr_gguf_string(struct kvr_view *out, bool *found,
         return KVR_OK;
     if (value->type != KVR_GGUF_STRING)
         return wrong_type(gguf, value, "string", err);
-    *out = (struct kvr_view){(const char *)value->data, (size_t)value->n};
+    *out = (struct kvr_slice){(const char *)value->data, (size_t)value->n};
     return KVR_OK;
 }
 
-enum kvr_status kvr_gguf_strings(struct kvr_view **out, size_t *n,
-                                 const struct kvr_gguf *gguf, const char *key,
-                                 struct kvr_error *err)
+enum kvr_status kvr__gguf_strings(struct kvr_slice **out, size_t *n,
+                                  const struct kvr_gguf *gguf, const char *key,
+                                  struct kvr_error *err)
 {
-    const struct kvr_gguf_value *value = kvr_gguf_find(gguf, key);
+    const struct kvr_gguf_value *value = kvr__gguf_find(gguf, key);
 
     *out = NULL;
     *n = 0;
@@ -466,14 +466,14 @@ enum kvr_status kvr_gguf_strings(struct kvr_view **out, size_t *n,
         return KVR_OK;
     if (value->type != KVR_GGUF_ARRAY || value->item_type != KVR_GGUF_STRING)
         return wrong_type(gguf, value, "an array of strings", err);
-    struct kvr_view *views = kvr_calloc((size_t)value->n, sizeof *views);
+    struct kvr_slice *views = kvr_calloc((size_t)value->n, sizeof *views);
     if (views == NULL)
         return kvr_no_memory(err, key, (size_t)value->n * sizeof *views);
     const uint8_t *at = value->data; /* its extent was checked on opening */
     for (uint64_t i = 0; i < value->n; i++) {
         uint64_t size;
         memcpy(&size, at, sizeof size);
-        views[i] = (struct kvr_view){(const char *)at + 8, (size_t)size};
+        views[i] = (struct kvr_slice){(const char *)at + 8, (size_t)size};
         at += 8 + size;
     }
     *out = views;

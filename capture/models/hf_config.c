@@ -37,7 +37,7 @@ static enum kvr_status read_activation(struct kvr_model *model,
                                        const char *key, const json_t *value,
                                        struct kvr_error *err)
 {
-    char shown[KVR_VIEW_TEXT];
+    char shown[KVR_SLICE_TEXT];
 
     if (!json_is_string(value))
         return wrong(model, key, "a string", err);
@@ -51,7 +51,7 @@ static enum kvr_status read_activation(struct kvr_model *model,
         "%s: %s '%s' is not supported (supported: silu gelu "
         "gelu_new gelu_pytorch_tanh relu)",
         model->path, key,
-        kvr_view_show(shown, kvr_view_of(json_string_value(value))));
+        kvr_slice_show(shown, kvr_slice_of(json_string_value(value))));
 }
 
 static enum kvr_status read_u32(struct kvr_model *model, uint32_t *out,
@@ -161,17 +161,17 @@ static enum kvr_status read_key(struct kvr_model *model,
 static enum kvr_status refuse_unknown(const struct kvr_model *model,
                                       json_t *root, struct kvr_error *err)
 {
-    char shown[KVR_VIEW_TEXT], what[KVR_VIEW_TEXT];
+    char shown[KVR_SLICE_TEXT], what[KVR_SLICE_TEXT];
 
     for (void *at = json_object_iter(root); at != NULL;
          at = json_object_iter_next(root, at)) {
         const char *name = json_object_iter_key(at);
         const json_t *value = json_object_iter_value(at);
-        bool usual = kvr_hf_key_known(model->family, name);
+        bool usual = kvr__hf_key_known(model->family, name);
         if (usual)
             continue;
         const enum kvr_status status =
-            kvr_hf_is_default(&usual, name, value, err);
+            kvr__hf_is_default(&usual, name, value, err);
         if (status != KVR_OK)
             return status;
         char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
@@ -181,12 +181,12 @@ static enum kvr_status refuse_unknown(const struct kvr_model *model,
                 continue;
             return kvr_no_memory(err, name, 0);
         }
-        kvr_view_show(what, kvr_view_of(text));
+        kvr_slice_show(what, kvr_slice_of(text));
         free(text);
         return kvr_fail(err, KVR_ERR_UNSUPPORTED,
                         "%s: key '%s' is %s, which is not supported for %s "
                         "and may change attention",
-                        model->path, kvr_view_show(shown, kvr_view_of(name)),
+                        model->path, kvr_slice_show(shown, kvr_slice_of(name)),
                         what, model->family->hf);
     }
     return KVR_OK;
@@ -196,18 +196,19 @@ static enum kvr_status find_family(struct kvr_model *model, const json_t *root,
                                    struct kvr_error *err)
 {
     const char *type = json_string_value(json_object_get(root, "model_type"));
-    char shown[KVR_VIEW_TEXT], list[256];
+    char shown[KVR_SLICE_TEXT], list[256];
 
     if (type == NULL)
         return kvr_fail(err, KVR_ERR_INPUT, "%s: has no model_type",
                         model->path);
-    model->family = kvr_family_find(KVR_FORMAT_HF, kvr_view_of(type));
+    model->family = kvr__family_find(KVR_FORMAT_HF, kvr_slice_of(type));
     if (model->family != NULL)
         return KVR_OK;
-    kvr_family_list(list, sizeof list, KVR_FORMAT_HF);
+    kvr__family_list(list, sizeof list, KVR_FORMAT_HF);
     return kvr_fail(err, KVR_ERR_UNSUPPORTED,
                     "%s: model_type '%s' is not supported (supported: %s)",
-                    model->path, kvr_view_show(shown, kvr_view_of(type)), list);
+                    model->path, kvr_slice_show(shown, kvr_slice_of(type)),
+                    list);
 }
 
 /* layer_types: which layers have the window. */
@@ -216,7 +217,7 @@ static enum kvr_status read_layer_types(struct kvr_model *model,
                                         struct kvr_error *err)
 {
     const struct kvr_config *c = &model->config;
-    char shown[KVR_VIEW_TEXT];
+    char shown[KVR_SLICE_TEXT];
 
     if (json_array_size(types) != c->n_layer)
         return kvr_fail(err, KVR_ERR_INPUT,
@@ -236,7 +237,7 @@ static enum kvr_status read_layer_types(struct kvr_model *model,
                 "%s: layer_types: '%s' is not supported (supported: "
                 "full_attention sliding_attention)",
                 model->path,
-                kvr_view_show(shown, kvr_view_of(type != NULL ? type : "")));
+                kvr_slice_show(shown, kvr_slice_of(type != NULL ? type : "")));
         if (c->window == 0 || !c->use_window)
             return kvr_fail(err, KVR_ERR_INPUT,
                             "%s: layer_types says sliding_attention, but "
@@ -260,7 +261,7 @@ static enum kvr_status check_layer_types(const struct kvr_model *model,
 
     for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++) {
         const json_t *rule = json_object_get(root, rules[i]);
-        if (rule == NULL || !kvr_hf_key_known(model->family, rules[i]) ||
+        if (rule == NULL || !kvr__hf_key_known(model->family, rules[i]) ||
             !c->use_window || c->window == 0)
             continue;
         for (uint32_t l = 0; l < c->n_layer; l++)
@@ -331,7 +332,7 @@ static enum kvr_status check_spellings(const struct kvr_model *model,
         if (a == NULL || b == NULL || json_is_null(a) || json_is_null(b) ||
             json_equal(a, b) ||
             (numbers && json_number_value(a) == json_number_value(b)) ||
-            !kvr_hf_key_known(model->family, pairs[i][0]))
+            !kvr__hf_key_known(model->family, pairs[i][0]))
             continue;
         return kvr_fail(err, KVR_ERR_INPUT,
                         "%s: %s and %s are two names of one thing and differ",
@@ -350,7 +351,7 @@ static enum kvr_status read_others(struct kvr_model *model, const json_t *root,
     if ((status = check_spellings(model, root, err)) != KVR_OK ||
         (status = check_width(model, root, err)) != KVR_OK ||
         (status = read_window_from(model, root, err)) != KVR_OK ||
-        (status = kvr_hf_read_rope(model, root, err)) != KVR_OK)
+        (status = kvr__hf_read_rope(model, root, err)) != KVR_OK)
         return status;
     if (types == NULL || json_is_null(types))
         return KVR_OK;
@@ -383,8 +384,8 @@ static enum kvr_status read_root(struct kvr_model *model, json_t *root,
     return read_others(model, root, err);
 }
 
-enum kvr_status kvr_hf_read_config(struct kvr_model *model,
-                                   struct kvr_error *err)
+enum kvr_status kvr__hf_read_config(struct kvr_model *model,
+                                    struct kvr_error *err)
 {
     uint8_t *text;
     size_t size;

@@ -82,8 +82,8 @@ static bool equal(const json_t *a, const json_t *b)
     return json_equal(a, b) != 0;
 }
 
-enum kvr_status kvr_hf_is_default(bool *out, const char *name,
-                                  const json_t *value, struct kvr_error *err)
+enum kvr_status kvr__hf_is_default(bool *out, const char *name,
+                                   const json_t *value, struct kvr_error *err)
 {
     const size_t n = sizeof defaults / sizeof defaults[0];
     size_t i = 0;

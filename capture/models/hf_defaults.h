@@ -10,8 +10,8 @@
 
 /* Is that what the reference implementation takes where the key is absent?
  * KVR_ERR_MEMORY only. */
-enum kvr_status kvr_hf_is_default(bool *out, const char *name,
-                                  const json_t *value,
-                                  struct kvr_error *err) KVR_MUST_CHECK;
+enum kvr_status kvr__hf_is_default(bool *out, const char *name,
+                                   const json_t *value,
+                                   struct kvr_error *err) KVR_MUST_CHECK;
 
 #endif

@@ -37,7 +37,7 @@
     WINDOW, BOOL("use_sliding_window", use_window, false), \
         READ("max_window_layers")
 
-const struct kvr_key kvr_hf_llama_keys[] = {
+const struct kvr_key kvr__hf_llama_keys[] = {
     SIZES,
     GROUPED,
     RMS,
@@ -48,19 +48,19 @@ const struct kvr_key kvr_hf_llama_keys[] = {
     END,
 };
 
-const struct kvr_key kvr_hf_mistral_keys[] = {
+const struct kvr_key kvr__hf_mistral_keys[] = {
     SIZES, GROUPED, RMS, ROTARY, WINDOW, END,
 };
 
-const struct kvr_key kvr_hf_qwen2_keys[] = {
+const struct kvr_key kvr__hf_qwen2_keys[] = {
     SIZES, GROUPED, RMS, ROTARY, QWEN_WINDOW, END,
 };
 
-const struct kvr_key kvr_hf_qwen3_keys[] = {
+const struct kvr_key kvr__hf_qwen3_keys[] = {
     SIZES, GROUPED_SIZED, RMS, ROTARY, ATTENTION_BIAS, QWEN_WINDOW, END,
 };
 
-const struct kvr_key kvr_hf_phi3_keys[] = {
+const struct kvr_key kvr__hf_phi3_keys[] = {
     SIZES,
     GROUPED,
     RMS,
@@ -83,13 +83,13 @@ const struct kvr_key kvr_hf_phi3_keys[] = {
         OPEN("final_logit_softcapping", KVR_KEY_POSITIVE, logit_softcap), \
         OPEN("use_bidirectional_attention", KVR_KEY_FALSE, n_layer)
 
-const struct kvr_key kvr_hf_gemma2_keys[] = {
+const struct kvr_key kvr__hf_gemma2_keys[] = {
     GEMMA,
     INERT("cache_implementation"),
     END,
 };
 
-const struct kvr_key kvr_hf_gemma3_keys[] = {
+const struct kvr_key kvr__hf_gemma3_keys[] = {
     GEMMA,
     INERT("cache_implementation"),
     POSITIVE("rope_local_base_freq", rope_local.base, false),
@@ -98,7 +98,7 @@ const struct kvr_key kvr_hf_gemma3_keys[] = {
     END,
 };
 
-const struct kvr_key kvr_hf_gpt2_keys[] = {
+const struct kvr_key kvr__hf_gpt2_keys[] = {
     U32("n_embd", hidden, true),
     OPEN("n_inner", KVR_KEY_U32, n_ff),
     U32("n_layer", n_layer, true),
@@ -117,7 +117,7 @@ const struct kvr_key kvr_hf_gpt2_keys[] = {
     END,
 };
 
-const struct kvr_key kvr_hf_opt_keys[] = {
+const struct kvr_key kvr__hf_opt_keys[] = {
     U32("hidden_size", hidden, true),
     READ("word_embed_proj_dim"),
     U32("ffn_dim", n_ff, true),
@@ -136,7 +136,7 @@ const struct kvr_key kvr_hf_opt_keys[] = {
     END,
 };
 
-const struct kvr_key kvr_hf_neox_keys[] = {
+const struct kvr_key kvr__hf_neox_keys[] = {
     SIZES,
     ROTARY,
     ATTENTION_BIAS,
@@ -217,7 +217,7 @@ static const char *const inert[] = {
     "_attn_implementation_autoset",
 };
 
-bool kvr_hf_key_known(const struct kvr_family *family, const char *name)
+bool kvr__hf_key_known(const struct kvr_family *family, const char *name)
 {
     for (const struct kvr_key *key = family->hf_keys; key->name != NULL; key++)
         if (strcmp(key->name, name) == 0)

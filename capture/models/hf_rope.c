@@ -79,12 +79,12 @@ static enum kvr_status refuse_others(const struct source *s,
         while (known[i] != NULL && strcmp(known[i], name) != 0)
             i++;
         if (known[i] == NULL && !json_is_null(value)) {
-            char shown[KVR_VIEW_TEXT];
+            char shown[KVR_SLICE_TEXT];
             return kvr_fail(s->err, KVR_ERR_UNSUPPORTED,
                             "%s: %s: '%s' is not supported and may change "
                             "attention",
                             s->model->path, s->where,
-                            kvr_view_show(shown, kvr_view_of(name)));
+                            kvr_slice_show(shown, kvr_slice_of(name)));
         }
     }
     return KVR_OK;
@@ -120,7 +120,7 @@ static enum kvr_status read_scaling(struct kvr_rope *rope,
                                     const json_t *object)
 {
     const json_t *type = json_object_get(object, "rope_type");
-    char shown[KVR_VIEW_TEXT];
+    char shown[KVR_SLICE_TEXT];
 
     const json_t *older = json_object_get(object, "type");
     if (type != NULL && older != NULL && !json_equal(type, older))
@@ -156,7 +156,7 @@ static enum kvr_status read_scaling(struct kvr_rope *rope,
                     "%s: %s: rotary scaling '%s' is not supported (supported: "
                     "default linear llama3)",
                     s->model->path, s->where,
-                    kvr_view_show(shown, kvr_view_of(name)));
+                    kvr_slice_show(shown, kvr_slice_of(name)));
 }
 
 /* One object of the new style, or rope_scaling of the old. */
@@ -233,7 +233,7 @@ static enum kvr_status read_top(struct kvr_config *c, struct source *s,
 
     for (size_t i = 0;
          i < sizeof numbers / sizeof numbers[0] && status == KVR_OK; i++)
-        if (kvr_hf_key_known(s->model->family, numbers[i].name))
+        if (kvr__hf_key_known(s->model->family, numbers[i].name))
             status = read_fact(numbers[i].out, numbers[i].fact, s, root,
                                numbers[i].name);
     return status;
@@ -254,8 +254,8 @@ static enum kvr_status read_parameters(struct kvr_config *c, struct source *s,
     return read_object(&c->rope, &s->base, &c->rope_part, s, object);
 }
 
-enum kvr_status kvr_hf_read_rope(struct kvr_model *model, const json_t *root,
-                                 struct kvr_error *err)
+enum kvr_status kvr__hf_read_rope(struct kvr_model *model, const json_t *root,
+                                  struct kvr_error *err)
 {
     struct source s = {.model = model, .where = "", .err = err};
     struct kvr_config *c = &model->config;

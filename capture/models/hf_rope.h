@@ -9,7 +9,7 @@
 
 /* Into config->rope, rope_local and rope_part. Scalings that are not applied
  * are refused by name. */
-enum kvr_status kvr_hf_read_rope(struct kvr_model *model, const json_t *root,
-                                 struct kvr_error *err) KVR_MUST_CHECK;
+enum kvr_status kvr__hf_read_rope(struct kvr_model *model, const json_t *root,
+                                  struct kvr_error *err) KVR_MUST_CHECK;
 
 #endif

@@ -31,30 +31,30 @@
 #define INERT(name) KEY(name, KVR_KEY_INERT, n_layer, false)
 #define END INERT(NULL)
 
-extern const struct kvr_key kvr_gguf_plain_keys[];
-extern const struct kvr_key kvr_gguf_phi3_keys[];
-extern const struct kvr_key kvr_gguf_gemma2_keys[];
-extern const struct kvr_key kvr_gguf_gemma3_keys[];
-extern const struct kvr_key kvr_gguf_gpt2_keys[];
-extern const struct kvr_key kvr_gguf_neox_keys[];
+extern const struct kvr_key kvr__gguf_plain_keys[];
+extern const struct kvr_key kvr__gguf_phi3_keys[];
+extern const struct kvr_key kvr__gguf_gemma2_keys[];
+extern const struct kvr_key kvr__gguf_gemma3_keys[];
+extern const struct kvr_key kvr__gguf_gpt2_keys[];
+extern const struct kvr_key kvr__gguf_neox_keys[];
 
-extern const struct kvr_key kvr_hf_llama_keys[];
-extern const struct kvr_key kvr_hf_mistral_keys[];
-extern const struct kvr_key kvr_hf_qwen2_keys[];
-extern const struct kvr_key kvr_hf_qwen3_keys[];
-extern const struct kvr_key kvr_hf_phi3_keys[];
-extern const struct kvr_key kvr_hf_gemma2_keys[];
-extern const struct kvr_key kvr_hf_gemma3_keys[];
-extern const struct kvr_key kvr_hf_gpt2_keys[];
-extern const struct kvr_key kvr_hf_opt_keys[];
-extern const struct kvr_key kvr_hf_neox_keys[];
+extern const struct kvr_key kvr__hf_llama_keys[];
+extern const struct kvr_key kvr__hf_mistral_keys[];
+extern const struct kvr_key kvr__hf_qwen2_keys[];
+extern const struct kvr_key kvr__hf_qwen3_keys[];
+extern const struct kvr_key kvr__hf_phi3_keys[];
+extern const struct kvr_key kvr__hf_gemma2_keys[];
+extern const struct kvr_key kvr__hf_gemma3_keys[];
+extern const struct kvr_key kvr__hf_gpt2_keys[];
+extern const struct kvr_key kvr__hf_opt_keys[];
+extern const struct kvr_key kvr__hf_neox_keys[];
 
 /* Does the family know the key, or does it mean nothing to any? */
-bool kvr_hf_key_known(const struct kvr_family *family, const char *name);
+bool kvr__hf_key_known(const struct kvr_family *family, const char *name);
 /* Is that the value of an unknown key which changes nothing: what the format's
  * reference implementation takes where the key is absent? rest: behind the
  * architecture's name. */
-bool kvr_gguf_is_default(struct kvr_view rest,
-                         const struct kvr_gguf_value *value);
+bool kvr__gguf_is_default(struct kvr_slice rest,
+                          const struct kvr_gguf_value *value);
 
 #endif

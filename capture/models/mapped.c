@@ -29,8 +29,8 @@ static enum kvr_status map_fd(struct kvr_mapped *out, int fd, const char *path,
     return KVR_OK;
 }
 
-enum kvr_status kvr_mapped_open(struct kvr_mapped *out, const char *path,
-                                struct kvr_error *err)
+enum kvr_status kvr__mapped_open(struct kvr_mapped *out, const char *path,
+                                 struct kvr_error *err)
 {
     const int fd = open(path, O_RDONLY | O_CLOEXEC);
 
@@ -43,7 +43,7 @@ enum kvr_status kvr_mapped_open(struct kvr_mapped *out, const char *path,
     return status;
 }
 
-void kvr_mapped_close(struct kvr_mapped *mapped)
+void kvr__mapped_close(struct kvr_mapped *mapped)
 {
     if (mapped->bytes != NULL)
         munmap((void *)(uintptr_t)mapped->bytes, (size_t)mapped->size);

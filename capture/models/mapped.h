@@ -14,9 +14,9 @@ struct kvr_mapped {
 
 /* KVR_ERR_IO: cannot be opened or mapped; KVR_ERR_INPUT: no regular file, or
  * empty. */
-enum kvr_status kvr_mapped_open(struct kvr_mapped *out, const char *path,
-                                struct kvr_error *err) KVR_MUST_CHECK;
+enum kvr_status kvr__mapped_open(struct kvr_mapped *out, const char *path,
+                                 struct kvr_error *err) KVR_MUST_CHECK;
 /* A zeroed struct is fine. */
-void kvr_mapped_close(struct kvr_mapped *mapped);
+void kvr__mapped_close(struct kvr_mapped *mapped);
 
 #endif

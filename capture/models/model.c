@@ -27,7 +27,7 @@ static size_t character(const uint8_t *text, size_t left)
 }
 
 /* UTF-8 stays as it is; what is not, and control characters, become '?'. */
-void kvr_model_set_name(struct kvr_model *model, struct kvr_view name)
+void kvr__model_set_name(struct kvr_model *model, struct kvr_slice name)
 {
     static const char cut[] = "...";
     const size_t room = sizeof model->name - sizeof cut;
@@ -49,8 +49,8 @@ void kvr_model_set_name(struct kvr_model *model, struct kvr_view name)
            at < name.size ? sizeof cut : 1);
 }
 
-enum kvr_status kvr_model_new_stored(struct kvr_model *model, size_t n,
-                                     struct kvr_error *err)
+enum kvr_status kvr__model_new_stored(struct kvr_model *model, size_t n,
+                                      struct kvr_error *err)
 {
     model->stored = kvr_calloc(n, sizeof *model->stored);
     if (model->stored == NULL)
@@ -130,7 +130,7 @@ static enum kvr_status derive_layers(struct kvr_model *model,
             return kvr_fail(err, KVR_ERR_INPUT,
                             "%s: layer %" PRIu32 " of a %s has a window, but "
                             "its size is not stated, or 0 or null",
-                            model->path, l, kvr_family_name(model->family));
+                            model->path, l, kvr__family_name(model->family));
         if (local && c->window > 0)
             model->layers[l] = (struct kvr_layer_kind){
                 .span = c->window, .local = c->rope_local.base > 0};
@@ -143,7 +143,8 @@ static bool below(double value, double limit)
     return value >= 0 && value < limit;
 }
 
-enum kvr_status kvr_model_derive(struct kvr_model *model, struct kvr_error *err)
+enum kvr_status kvr__model_derive(struct kvr_model *model,
+                                  struct kvr_error *err)
 {
     struct kvr_config *c = &model->config;
     enum kvr_status status;
@@ -178,13 +179,13 @@ static int by_name(const void *a, const void *b)
 {
     const struct kvr_stored *x = a, *y = b;
 
-    return kvr_view_compare(x->name, y->name);
+    return kvr_slice_compare(x->name, y->name);
 }
 
 static struct kvr_stored *look_up(const struct kvr_model *model,
                                   const char *name)
 {
-    const struct kvr_stored key = {.name = kvr_view_of(name)};
+    const struct kvr_stored key = {.name = kvr_slice_of(name)};
     const char *base = model->family->hf_base;
     struct kvr_stored *found = bsearch(&key, model->stored, model->n_stored,
                                        sizeof *model->stored, by_name);
@@ -204,15 +205,15 @@ static uint64_t fused_size(const struct kvr_config *c,
     case KVR_CUT_Q:
     case KVR_CUT_K:
     case KVR_CUT_V:
-        return kvr_dim_size(c, KVR_DIM_QUERY) + kvr_dim_size(c, KVR_DIM_KEY) +
-               kvr_dim_size(c, KVR_DIM_VALUE);
+        return kvr__dim_size(c, KVR_DIM_QUERY) + kvr__dim_size(c, KVR_DIM_KEY) +
+               kvr__dim_size(c, KVR_DIM_VALUE);
     case KVR_CUT_GATE:
     case KVR_CUT_UP:
-        return 2 * kvr_dim_size(c, KVR_DIM_FF);
+        return 2 * kvr__dim_size(c, KVR_DIM_FF);
     case KVR_WHOLE:
         break;
     }
-    return kvr_dim_size(c, own);
+    return kvr__dim_size(c, own);
 }
 
 static enum kvr_status check_shape(const struct kvr_model *model,
@@ -225,8 +226,8 @@ static enum kvr_status check_shape(const struct kvr_model *model,
     const bool vector = shape->rows == KVR_DIM_ONE;
     uint64_t rows = vector ? 1 : fused_size(c, slot, shape->rows);
     uint64_t cols = vector ? fused_size(c, slot, shape->cols)
-                           : kvr_dim_size(c, shape->cols);
-    char shown[KVR_VIEW_TEXT], why_cols[128], why_rows[128];
+                           : kvr__dim_size(c, shape->cols);
+    char shown[KVR_SLICE_TEXT], why_cols[128], why_rows[128];
 
     if (kvr_model_turned(model, shape)) {
         const uint64_t keep = rows;
@@ -235,14 +236,14 @@ static enum kvr_status check_shape(const struct kvr_model *model,
     }
     if (tensor->rows == rows && tensor->cols == cols)
         return KVR_OK;
-    kvr_dim_text(why_cols, sizeof why_cols, c, shape->cols, model->format);
-    kvr_dim_text(why_rows, sizeof why_rows, c, shape->rows, model->format);
+    kvr__dim_text(why_cols, sizeof why_cols, c, shape->cols, model->format);
+    kvr__dim_text(why_rows, sizeof why_rows, c, shape->rows, model->format);
     const bool gguf = model->format == KVR_FORMAT_GGUF; /* fastest first */
     return kvr_fail(
         err, KVR_ERR_INPUT,
         "%s: tensor '%s' has shape [%" PRIu64 ", %" PRIu64
         "], but the metadata say [%" PRIu64 ", %" PRIu64 "] (%s; %s%s)",
-        model->path, kvr_view_show(shown, tensor->name),
+        model->path, kvr_slice_show(shown, tensor->name),
         gguf ? tensor->cols : tensor->rows, gguf ? tensor->rows : tensor->cols,
         gguf ? cols : rows, gguf ? rows : cols, why_cols, why_rows,
         slot->cut != KVR_WHOLE ? "; fused" : "");
@@ -322,7 +323,7 @@ static enum kvr_status find_layer_tensors(struct kvr_model *model,
                  i / KVR_N_LAYER_SLOT, own);
         status =
             find_tensor(&model->layer_file[i], model, &family->layer_slots[s],
-                        &kvr_layer_shapes[s], name, err);
+                        &kvr__layer_shapes[s], name, err);
     }
     return status;
 }
@@ -377,7 +378,7 @@ static enum kvr_status find_tensors(struct kvr_model *model,
         const char *name = slot_name(model, &family->model_slots[s]);
         if (name != NULL)
             status = find_tensor(&model->model_file[s], model,
-                                 &family->model_slots[s], &kvr_model_shapes[s],
+                                 &family->model_slots[s], &kvr__model_shapes[s],
                                  name, err);
     }
     if (status != KVR_OK || (status = check_tie(model, err)) != KVR_OK)
@@ -394,7 +395,7 @@ static void count_vocab(struct kvr_model *model)
     if (model->config.n_vocab != 0)
         return;
     for (size_t i = 0; i < model->n_stored; i++)
-        if (kvr_view_is(model->stored[i].name, name) &&
+        if (kvr_slice_is(model->stored[i].name, name) &&
             model->stored[i].rows <= KVR_MAX_DIM)
             model->config.n_vocab = (uint32_t)model->stored[i].rows;
 }
@@ -403,15 +404,15 @@ static void count_vocab(struct kvr_model *model)
 static enum kvr_status refuse_left_over(const struct kvr_model *model,
                                         struct kvr_error *err)
 {
-    char shown[KVR_VIEW_TEXT];
+    char shown[KVR_SLICE_TEXT];
 
     for (size_t i = 0; i < model->n_stored; i++)
         if (!model->stored[i].used)
             return kvr_fail(err, KVR_ERR_UNSUPPORTED,
                             "%s: tensor '%s' is not known for architecture %s",
                             model->path,
-                            kvr_view_show(shown, model->stored[i].name),
-                            kvr_family_name(model->family));
+                            kvr_slice_show(shown, model->stored[i].name),
+                            kvr__family_name(model->family));
     return KVR_OK;
 }
 
@@ -450,7 +451,7 @@ static enum kvr_status make_frequencies(float **out,
     for (uint32_t j = 0; j < half; j++)
         factors[j] = 1;
     if (tensor != NULL)
-        kvr_quant_find(tensor->type)->expand(factors, tensor->data, half);
+        kvr__quant_find(tensor->type)->expand(factors, tensor->data, half);
     for (uint32_t j = 0; j < half && status == KVR_OK; j++) {
         const double plain = pow(rope->base, -2.0 * j / model->config.rope_dim);
         if (!(factors[j] > 0) || !isfinite(factors[j]))
@@ -508,23 +509,23 @@ static enum kvr_status take_stock(struct kvr_model *model,
             return KVR_OK;
         used += (size_t)snprintf(
             model->quantisation + used, sizeof model->quantisation - used,
-            "%s%s", used > 0 ? " " : "", kvr_quant_find(most)->name);
+            "%s%s", used > 0 ? " " : "", kvr__quant_find(most)->name);
         bytes[most] = 0;
     }
 }
 
-enum kvr_status kvr_model_init(struct kvr_model *model, const char *path,
-                               struct kvr_error *err)
+enum kvr_status kvr__model_init(struct kvr_model *model, const char *path,
+                                struct kvr_error *err)
 {
     enum kvr_status status;
 
     *model = (struct kvr_model){0};
-    status = kvr_model_is_hf(path) ? kvr_model_open_hf(model, path, err)
-                                   : kvr_model_open_gguf(model, path, err);
+    status = kvr__model_is_hf(path) ? kvr__model_open_hf(model, path, err)
+                                    : kvr__model_open_gguf(model, path, err);
     if (status != KVR_OK)
         return status;
     count_vocab(model);
-    if ((status = kvr_model_derive(model, err)) != KVR_OK ||
+    if ((status = kvr__model_derive(model, err)) != KVR_OK ||
         (status = find_tensors(model, err)) != KVR_OK ||
         (status = refuse_left_over(model, err)) != KVR_OK ||
         (status = set_frequencies(model, err)) != KVR_OK)
@@ -532,10 +533,10 @@ enum kvr_status kvr_model_init(struct kvr_model *model, const char *path,
     return take_stock(model, err);
 }
 
-void kvr_model_fini(struct kvr_model *model)
+void kvr__model_fini(struct kvr_model *model)
 {
-    kvr_gguf_close(model->gguf);
-    kvr_safetensors_close(model->safetensors);
+    kvr__gguf_close(model->gguf);
+    kvr__safetensors_close(model->safetensors);
     free(model->path);
     free(model->folder);
     free(model->inv_freq);

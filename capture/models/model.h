@@ -14,7 +14,7 @@
 
 /* A tensor as it is stored, whatever the file: rows of cols values. */
 struct kvr_stored {
-    struct kvr_view name;
+    struct kvr_slice name;
     uint32_t type; /* enum kvr_quant */
     uint64_t rows, cols;
     const uint8_t *data;
@@ -58,10 +58,10 @@ struct kvr_model {
  * checks all that is needed: architecture, every tensor's type and shape,
  * every key that could change attention. Nothing is decoded.
  * KVR_ERR_UNSUPPORTED names what is not supported and what is.
- * kvr_model_fini may be called after a failure too. */
-enum kvr_status kvr_model_init(struct kvr_model *model, const char *path,
-                               struct kvr_error *err) KVR_MUST_CHECK;
-void kvr_model_fini(struct kvr_model *model);
+ * kvr__model_fini may be called after a failure too. */
+enum kvr_status kvr__model_init(struct kvr_model *model, const char *path,
+                                struct kvr_error *err) KVR_MUST_CHECK;
+void kvr__model_fini(struct kvr_model *model);
 
 /* The weights on a device, in the decoder's order of rows. */
 struct kvr_weights {
@@ -72,13 +72,13 @@ struct kvr_weights {
 };
 
 /* Free after the device is closed: the device borrows. */
-enum kvr_status kvr_weights_init(struct kvr_weights *weights,
-                                 const struct kvr_model *model,
-                                 const struct kvr_backend *backend,
-                                 struct kvr_device *device,
-                                 struct kvr_error *err) KVR_MUST_CHECK;
-void kvr_weights_fini(struct kvr_weights *weights);
-/* Memory that kvr_weights_init takes for copies. */
-uint64_t kvr_weights_bytes(const struct kvr_model *model);
+enum kvr_status kvr__weights_init(struct kvr_weights *weights,
+                                  const struct kvr_model *model,
+                                  const struct kvr_backend *backend,
+                                  struct kvr_device *device,
+                                  struct kvr_error *err) KVR_MUST_CHECK;
+void kvr__weights_fini(struct kvr_weights *weights);
+/* Memory that kvr__weights_init takes for copies. */
+uint64_t kvr__weights_bytes(const struct kvr_model *model);
 
 #endif

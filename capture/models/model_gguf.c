@@ -23,24 +23,24 @@ static void full_key(char out[MAX_KEY], const struct kvr_model *model,
 static enum kvr_status find_family(struct kvr_model *model,
                                    struct kvr_error *err)
 {
-    struct kvr_view name = {0};
-    char shown[KVR_VIEW_TEXT], list[256];
+    struct kvr_slice name = {0};
+    char shown[KVR_SLICE_TEXT], list[256];
     bool found;
-    const enum kvr_status status = kvr_gguf_string(&name, &found, model->gguf,
-                                                   "general.architecture", err);
+    const enum kvr_status status = kvr__gguf_string(
+        &name, &found, model->gguf, "general.architecture", err);
 
     if (status != KVR_OK)
         return status;
     if (!found)
         return kvr_fail(err, KVR_ERR_INPUT, "%s: has no general.architecture",
                         model->path);
-    model->family = kvr_family_find(KVR_FORMAT_GGUF, name);
+    model->family = kvr__family_find(KVR_FORMAT_GGUF, name);
     if (model->family != NULL)
         return KVR_OK;
-    kvr_family_list(list, sizeof list, KVR_FORMAT_GGUF);
+    kvr__family_list(list, sizeof list, KVR_FORMAT_GGUF);
     return kvr_fail(err, KVR_ERR_UNSUPPORTED,
                     "%s: architecture '%s' is not supported (supported: %s)",
-                    model->path, kvr_view_show(shown, name), list);
+                    model->path, kvr_slice_show(shown, name), list);
 }
 
 static enum kvr_status read_real(double *out, bool *found,
@@ -50,7 +50,7 @@ static enum kvr_status read_real(double *out, bool *found,
 {
     const bool positive = key->kind == KVR_KEY_POSITIVE;
     const enum kvr_status status =
-        kvr_gguf_real(out, found, model->gguf, name, err);
+        kvr__gguf_real(out, found, model->gguf, name, err);
 
     if (status != KVR_OK || !*found ||
         (isfinite(*out) && *out >= 0 && (*out > 0 || !positive)))
@@ -71,11 +71,11 @@ static enum kvr_status read_key(struct kvr_model *model,
 
     full_key(name, model, key->name);
     if (key->kind == KVR_KEY_U32 || key->kind == KVR_KEY_COUNT)
-        status = kvr_gguf_u32(into, &found, model->gguf, name, err);
+        status = kvr__gguf_u32(into, &found, model->gguf, name, err);
     else if (key->kind == KVR_KEY_REAL || key->kind == KVR_KEY_POSITIVE)
         status = read_real(into, &found, model, key, name, err);
     else if (key->kind == KVR_KEY_BOOL)
-        status = kvr_gguf_bool(into, &found, model->gguf, name, err);
+        status = kvr__gguf_bool(into, &found, model->gguf, name, err);
     if (status == KVR_OK && key->required && !found)
         return kvr_fail(err, KVR_ERR_INPUT, "%s: has no %s", model->path, name);
     if (status == KVR_OK && key->kind == KVR_KEY_COUNT &&
@@ -97,7 +97,7 @@ static void show_value(char *out, size_t size,
     double number;
 
     out[0] = '\0';
-    if (value->n == 1 && kvr_gguf_number(&number, value, 0))
+    if (value->n == 1 && kvr__gguf_number(&number, value, 0))
         snprintf(out, size, " (%g)", number);
 }
 
@@ -107,25 +107,25 @@ static enum kvr_status refuse_unknown(const struct kvr_model *model,
                                       struct kvr_error *err)
 {
     const size_t prefix = strlen(model->family->gguf) + 1;
-    char shown[KVR_VIEW_TEXT], number[40];
+    char shown[KVR_SLICE_TEXT], number[40];
 
-    for (size_t i = 0; i < kvr_gguf_n_values(model->gguf); i++) {
-        const struct kvr_gguf_value *value = kvr_gguf_value(model->gguf, i);
+    for (size_t i = 0; i < kvr__gguf_n_values(model->gguf); i++) {
+        const struct kvr_gguf_value *value = kvr__gguf_value(model->gguf, i);
         const struct kvr_key *key = model->family->gguf_keys;
         if (value->key.size <= prefix || value->key.bytes[prefix - 1] != '.' ||
             memcmp(value->key.bytes, model->family->gguf, prefix - 1) != 0)
             continue;
-        const struct kvr_view rest = {value->key.bytes + prefix,
-                                      value->key.size - prefix};
-        while (key->name != NULL && !kvr_view_is(rest, key->name))
+        const struct kvr_slice rest = {value->key.bytes + prefix,
+                                       value->key.size - prefix};
+        while (key->name != NULL && !kvr_slice_is(rest, key->name))
             key++;
-        if (key->name != NULL || kvr_gguf_is_default(rest, value))
+        if (key->name != NULL || kvr__gguf_is_default(rest, value))
             continue;
         show_value(number, sizeof number, value);
         return kvr_fail(err, KVR_ERR_UNSUPPORTED,
                         "%s: metadata key '%s'%s is not supported and may "
                         "change attention",
-                        model->path, kvr_view_show(shown, value->key), number);
+                        model->path, kvr_slice_show(shown, value->key), number);
     }
     return KVR_OK;
 }
@@ -140,7 +140,7 @@ static enum kvr_status read_factor(double *out, bool *found,
 
     full_key(key, model, name);
     *out = 1;
-    if ((status = kvr_gguf_real(out, found, model->gguf, key, err)) != KVR_OK)
+    if ((status = kvr__gguf_real(out, found, model->gguf, key, err)) != KVR_OK)
         return status;
     if (!isfinite(*out) || *out < 0)
         return kvr_fail(err, KVR_ERR_INPUT, "%s: %s is %g, expected 0 or more",
@@ -154,8 +154,8 @@ static enum kvr_status read_factor(double *out, bool *found,
 static enum kvr_status read_scaling(struct kvr_model *model,
                                     struct kvr_error *err)
 {
-    struct kvr_view type = {0};
-    char key[MAX_KEY], shown[KVR_VIEW_TEXT];
+    struct kvr_slice type = {0};
+    char key[MAX_KEY], shown[KVR_SLICE_TEXT];
     double factor, older;
     bool typed, given, older_given;
     enum kvr_status status;
@@ -165,7 +165,7 @@ static enum kvr_status read_scaling(struct kvr_model *model,
                               err)) != KVR_OK ||
         (status = read_factor(&factor, &given, model, "rope.scaling.factor",
                               err)) != KVR_OK ||
-        (status = kvr_gguf_string(&type, &typed, model->gguf, key, err)) !=
+        (status = kvr__gguf_string(&type, &typed, model->gguf, key, err)) !=
             KVR_OK)
         return status;
     if (given && older_given && factor != older)
@@ -173,11 +173,11 @@ static enum kvr_status read_scaling(struct kvr_model *model,
                         "%s: rope.scaling.factor is %g, but "
                         "rope.scale_linear is %g",
                         model->path, factor, older);
-    const bool none = typed && kvr_view_is(type, "none");
-    if (typed && !none && !kvr_view_is(type, "linear"))
+    const bool none = typed && kvr_slice_is(type, "none");
+    if (typed && !none && !kvr_slice_is(type, "linear"))
         return kvr_fail(err, KVR_ERR_UNSUPPORTED,
                         "%s: %s is '%s'; supported are none and linear",
-                        model->path, key, kvr_view_show(shown, type));
+                        model->path, key, kvr_slice_show(shown, type));
     model->config.rope.linear = none ? 1 : given ? factor : older;
     return KVR_OK;
 }
@@ -208,22 +208,22 @@ static enum kvr_status read_config(struct kvr_model *model,
 static enum kvr_status check_types(const struct kvr_model *model,
                                    struct kvr_error *err)
 {
-    char shown[KVR_VIEW_TEXT], list[256];
-    const size_t n = kvr_gguf_n_tensors(model->gguf);
+    char shown[KVR_SLICE_TEXT], list[256];
+    const size_t n = kvr__gguf_n_tensors(model->gguf);
 
     if (n == 0)
         return kvr_fail(err, KVR_ERR_INPUT,
                         "%s: no tensors; a vocabulary-only file", model->path);
     for (size_t i = 0; i < n; i++) {
-        const struct kvr_gguf_tensor *t = kvr_gguf_tensor(model->gguf, i);
-        const struct kvr_quant_row *type = kvr_quant_find(t->type);
+        const struct kvr_gguf_tensor *t = kvr__gguf_tensor(model->gguf, i);
+        const struct kvr_quant_row *type = kvr__quant_find(t->type);
         if (type->expand != NULL)
             continue;
-        kvr_quant_list(list, sizeof list);
+        kvr__quant_list(list, sizeof list);
         return kvr_fail(err, KVR_ERR_UNSUPPORTED,
                         "%s: tensor '%s' has type %s, which is not supported "
                         "(supported: %s)",
-                        model->path, kvr_view_show(shown, t->name), type->name,
+                        model->path, kvr_slice_show(shown, t->name), type->name,
                         list);
     }
     return KVR_OK;
@@ -232,11 +232,11 @@ static enum kvr_status check_types(const struct kvr_model *model,
 static enum kvr_status list_tensors(struct kvr_model *model,
                                     struct kvr_error *err)
 {
-    const size_t n = kvr_gguf_n_tensors(model->gguf);
-    const enum kvr_status status = kvr_model_new_stored(model, n, err);
+    const size_t n = kvr__gguf_n_tensors(model->gguf);
+    const enum kvr_status status = kvr__model_new_stored(model, n, err);
 
     for (size_t i = 0; i < n && status == KVR_OK; i++) {
-        const struct kvr_gguf_tensor *t = kvr_gguf_tensor(model->gguf, i);
+        const struct kvr_gguf_tensor *t = kvr__gguf_tensor(model->gguf, i);
         model->stored[model->n_stored++] = (struct kvr_stored){
             .name = t->name,
             .type = t->type,
@@ -255,18 +255,18 @@ static enum kvr_status name_model(struct kvr_model *model,
                                   struct kvr_error *err)
 {
     const char *slash = strrchr(model->path, '/');
-    const struct kvr_view file =
-        kvr_view_of(slash != NULL ? slash + 1 : model->path);
-    struct kvr_view name = {0};
+    const struct kvr_slice file =
+        kvr_slice_of(slash != NULL ? slash + 1 : model->path);
+    struct kvr_slice name = {0};
     const enum kvr_status status =
-        kvr_gguf_string(&name, NULL, model->gguf, "general.name", err);
+        kvr__gguf_string(&name, NULL, model->gguf, "general.name", err);
 
-    kvr_model_set_name(model, name.size > 0 ? name : file);
+    kvr__model_set_name(model, name.size > 0 ? name : file);
     return status;
 }
 
-enum kvr_status kvr_model_open_gguf(struct kvr_model *model, const char *path,
-                                    struct kvr_error *err)
+enum kvr_status kvr__model_open_gguf(struct kvr_model *model, const char *path,
+                                     struct kvr_error *err)
 {
     enum kvr_status status;
 
@@ -274,7 +274,7 @@ enum kvr_status kvr_model_open_gguf(struct kvr_model *model, const char *path,
     model->path = kvr_strdup(path);
     if (model->path == NULL)
         return kvr_no_memory(err, "a path", strlen(path));
-    if ((status = kvr_gguf_open(&model->gguf, path, err)) != KVR_OK ||
+    if ((status = kvr__gguf_open(&model->gguf, path, err)) != KVR_OK ||
         (status = find_family(model, err)) != KVR_OK ||
         (status = check_types(model, err)) != KVR_OK ||
         (status = read_config(model, err)) != KVR_OK ||

@@ -37,7 +37,7 @@ static bool is_folder(const char *path)
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
-bool kvr_model_is_hf(const char *path)
+bool kvr__model_is_hf(const char *path)
 {
     return is_folder(path) || ends_with(path, ".safetensors") ||
            ends_with(path, ".safetensors.index.json") ||
@@ -72,11 +72,12 @@ static enum kvr_status open_tensors(struct kvr_model *model, const char *path,
     const bool shard = strstr(base_name(path), "-of-") != NULL;
 
     if (file && ends_with(path, ".safetensors") && !shard)
-        return kvr_safetensors_open(&model->safetensors, path, err);
+        return kvr__safetensors_open(&model->safetensors, path, err);
     if (file && (shard || ends_with(path, ".safetensors.index.json")))
-        return kvr_safetensors_open_index(&model->safetensors, model->folder,
-                                          err);
-    return kvr_safetensors_open_folder(&model->safetensors, model->folder, err);
+        return kvr__safetensors_open_index(&model->safetensors, model->folder,
+                                           err);
+    return kvr__safetensors_open_folder(&model->safetensors, model->folder,
+                                        err);
 }
 
 static bool is_buffer(const struct kvr_st_tensor *tensor)
@@ -90,17 +91,17 @@ static bool is_buffer(const struct kvr_st_tensor *tensor)
 static enum kvr_status list_tensors(struct kvr_model *model,
                                     struct kvr_error *err)
 {
-    const size_t n = kvr_safetensors_n_tensors(model->safetensors);
-    char shown[KVR_VIEW_TEXT];
-    const enum kvr_status status = kvr_model_new_stored(model, n, err);
+    const size_t n = kvr__safetensors_n_tensors(model->safetensors);
+    char shown[KVR_SLICE_TEXT];
+    const enum kvr_status status = kvr__model_new_stored(model, n, err);
 
     if (status != KVR_OK)
         return status;
     for (size_t i = 0; i < n; i++) {
         const struct kvr_st_tensor *t =
-            kvr_safetensors_tensor(model->safetensors, i);
+            kvr__safetensors_tensor(model->safetensors, i);
         struct kvr_stored stored = {
-            .name = kvr_view_of(t->name),
+            .name = kvr_slice_of(t->name),
             .type = t->type,
             .rows = 1,
             .cols = t->n_dims > 0 ? t->dims[t->n_dims - 1] : 1,
@@ -113,7 +114,7 @@ static enum kvr_status list_tensors(struct kvr_model *model,
             return kvr_fail(err, KVR_ERR_UNSUPPORTED,
                             "%s: tensor '%s' has dtype %.40s, which is not "
                             "supported (supported: F32 F16 BF16)",
-                            t->path, kvr_view_show(shown, stored.name),
+                            t->path, kvr_slice_show(shown, stored.name),
                             t->dtype);
         for (uint32_t k = 0; k + 1 < t->n_dims; k++)
             stored.rows *= t->dims[k]; /* checked: the product fits */
@@ -122,8 +123,8 @@ static enum kvr_status list_tensors(struct kvr_model *model,
     return KVR_OK;
 }
 
-enum kvr_status kvr_model_open_hf(struct kvr_model *model, const char *path,
-                                  struct kvr_error *err)
+enum kvr_status kvr__model_open_hf(struct kvr_model *model, const char *path,
+                                   struct kvr_error *err)
 {
     enum kvr_status status;
 
@@ -138,6 +139,6 @@ enum kvr_status kvr_model_open_hf(struct kvr_model *model, const char *path,
                         "are",
                         model->path);
     const char *name = base_name(model->folder); /* empty: of "/" */
-    kvr_model_set_name(model, kvr_view_of(*name != '\0' ? name : "/"));
-    return kvr_hf_read_config(model, err);
+    kvr__model_set_name(model, kvr_slice_of(*name != '\0' ? name : "/"));
+    return kvr__hf_read_config(model, err);
 }

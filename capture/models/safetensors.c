@@ -5,7 +5,7 @@
 #include "kvr_file.h"
 #include "kvr_memory.h"
 #include "kvr_text.h"
-#include "view.h"
+#include "slice.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -42,7 +42,7 @@ static int by_name(const void *a, const void *b)
 static enum kvr_status gather(struct kvr_safetensors *st, struct kvr_error *err)
 {
     size_t n = 0;
-    char shown[KVR_VIEW_TEXT];
+    char shown[KVR_SLICE_TEXT];
 
     for (size_t i = 0; i < st->n_files; i++)
         n += st->files[i].n_tensors;
@@ -58,7 +58,7 @@ static enum kvr_status gather(struct kvr_safetensors *st, struct kvr_error *err)
             return kvr_fail(
                 err, KVR_ERR_INPUT, "%s: tensor '%s' is in %s too",
                 st->tensors[i].path,
-                kvr_view_show(shown, kvr_view_of(st->tensors[i].name)),
+                kvr_slice_show(shown, kvr_slice_of(st->tensors[i].name)),
                 st->tensors[i - 1].path);
     return KVR_OK;
 }
@@ -66,7 +66,7 @@ static enum kvr_status gather(struct kvr_safetensors *st, struct kvr_error *err)
 static enum kvr_status add_file(struct kvr_safetensors *st, const char *path,
                                 struct kvr_error *err)
 {
-    return kvr_st_file_open(&st->files[st->n_files++], path, err);
+    return kvr__st_file_open(&st->files[st->n_files++], path, err);
 }
 
 static enum kvr_status new_set(struct kvr_safetensors **out, size_t n_files,
@@ -91,14 +91,14 @@ static enum kvr_status finish(struct kvr_safetensors **out,
         status = gather(st, err);
     *out = st;
     if (status != KVR_OK) {
-        kvr_safetensors_close(st);
+        kvr__safetensors_close(st);
         *out = NULL;
     }
     return status;
 }
 
-enum kvr_status kvr_safetensors_open(struct kvr_safetensors **out,
-                                     const char *path, struct kvr_error *err)
+enum kvr_status kvr__safetensors_open(struct kvr_safetensors **out,
+                                      const char *path, struct kvr_error *err)
 {
     struct kvr_safetensors *st;
     enum kvr_status status = new_set(&st, 1, err);
@@ -138,7 +138,7 @@ static enum kvr_status list_files(struct index *index, struct kvr_error *err)
     const char *name;
     json_t *value;
     size_t n = 0;
-    char shown[KVR_VIEW_TEXT];
+    char shown[KVR_SLICE_TEXT];
 
     index->files =
         kvr_calloc(json_object_size(index->map), sizeof *index->files);
@@ -151,7 +151,7 @@ static enum kvr_status list_files(struct index *index, struct kvr_error *err)
             return kvr_fail(
                 err, KVR_ERR_INPUT,
                 "%s: '%s' is no name of a file in the folder", index->path,
-                kvr_view_show(shown, kvr_view_of(file ? file : name)));
+                kvr_slice_show(shown, kvr_slice_of(file ? file : name)));
         index->files[n++] = file;
     }
     qsort(index->files, n, sizeof *index->files, by_text);
@@ -217,7 +217,7 @@ static enum kvr_status check_map(const struct kvr_safetensors *st,
 {
     const char *name;
     json_t *value;
-    char shown[KVR_VIEW_TEXT];
+    char shown[KVR_SLICE_TEXT];
 
     json_object_foreach(index->map, name, value)
     {
@@ -228,7 +228,7 @@ static enum kvr_status check_map(const struct kvr_safetensors *st,
         if (slash == NULL || strcmp(slash + 1, json_string_value(value)) != 0)
             return kvr_fail(err, KVR_ERR_INPUT, "%s: tensor '%s' is not in %s",
                             index->path,
-                            kvr_view_show(shown, kvr_view_of(name)),
+                            kvr_slice_show(shown, kvr_slice_of(name)),
                             json_string_value(value));
     }
     for (size_t i = 0; i < st->n_tensors; i++)
@@ -236,7 +236,7 @@ static enum kvr_status check_map(const struct kvr_safetensors *st,
             return kvr_fail(
                 err, KVR_ERR_INPUT, "%s: does not name tensor '%s' of %s",
                 index->path,
-                kvr_view_show(shown, kvr_view_of(st->tensors[i].name)),
+                kvr_slice_show(shown, kvr_slice_of(st->tensors[i].name)),
                 st->tensors[i].path);
     return KVR_OK;
 }
@@ -300,7 +300,7 @@ static enum kvr_status open_index(struct kvr_safetensors **out,
     if (status == KVR_OK)
         status = check_total(*out, index, err);
     if (status != KVR_OK) {
-        kvr_safetensors_close(*out);
+        kvr__safetensors_close(*out);
         *out = NULL;
     }
     return status;
@@ -309,9 +309,9 @@ static enum kvr_status open_index(struct kvr_safetensors **out,
 static const char single_name[] = "model.safetensors";
 static const char index_name[] = "model.safetensors.index.json";
 
-enum kvr_status kvr_safetensors_open_index(struct kvr_safetensors **out,
-                                           const char *folder,
-                                           struct kvr_error *err)
+enum kvr_status kvr__safetensors_open_index(struct kvr_safetensors **out,
+                                            const char *folder,
+                                            struct kvr_error *err)
 {
     struct index index = {.folder = folder, .path = join(folder, index_name)};
     enum kvr_status status;
@@ -339,16 +339,16 @@ static enum kvr_status open_either(struct kvr_safetensors **out,
                         "name the file that is meant",
                         folder, single_name, index_name);
     if (one)
-        return kvr_safetensors_open(out, single, err);
+        return kvr__safetensors_open(out, single, err);
     if (many)
-        return kvr_safetensors_open_index(out, folder, err);
+        return kvr__safetensors_open_index(out, folder, err);
     return kvr_fail(err, KVR_ERR_INPUT, "%s: has neither %s nor %s", folder,
                     single_name, index_name);
 }
 
-enum kvr_status kvr_safetensors_open_folder(struct kvr_safetensors **out,
-                                            const char *folder,
-                                            struct kvr_error *err)
+enum kvr_status kvr__safetensors_open_folder(struct kvr_safetensors **out,
+                                             const char *folder,
+                                             struct kvr_error *err)
 {
     char *single = join(folder, single_name);
     char *index = join(folder, index_name);
@@ -363,24 +363,24 @@ enum kvr_status kvr_safetensors_open_folder(struct kvr_safetensors **out,
     return status;
 }
 
-void kvr_safetensors_close(struct kvr_safetensors *st)
+void kvr__safetensors_close(struct kvr_safetensors *st)
 {
     if (st == NULL)
         return;
     for (size_t i = 0; i < st->n_files; i++)
-        kvr_st_file_close(&st->files[i]);
+        kvr__st_file_close(&st->files[i]);
     free(st->files);
     free(st->tensors);
     free(st);
 }
 
-size_t kvr_safetensors_n_tensors(const struct kvr_safetensors *st)
+size_t kvr__safetensors_n_tensors(const struct kvr_safetensors *st)
 {
     return st->n_tensors;
 }
 
 const struct kvr_st_tensor *
-kvr_safetensors_tensor(const struct kvr_safetensors *st, size_t index)
+kvr__safetensors_tensor(const struct kvr_safetensors *st, size_t index)
 {
     return &st->tensors[index];
 }

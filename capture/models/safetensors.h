@@ -29,25 +29,25 @@ struct kvr_safetensors;
 
 /* One file. KVR_ERR_INPUT: damaged or incomplete; the message names the file,
  * the tensor and the numbers. */
-enum kvr_status kvr_safetensors_open(struct kvr_safetensors **out,
-                                     const char *path,
-                                     struct kvr_error *err) KVR_MUST_CHECK;
+enum kvr_status kvr__safetensors_open(struct kvr_safetensors **out,
+                                      const char *path,
+                                      struct kvr_error *err) KVR_MUST_CHECK;
 /* The files that `folder`/model.safetensors.index.json names: these and no
  * others, and never outside the folder. Missing ones are named; so are both
  * numbers where they are not what the index states. */
 enum kvr_status
-kvr_safetensors_open_index(struct kvr_safetensors **out, const char *folder,
-                           struct kvr_error *err) KVR_MUST_CHECK;
+kvr__safetensors_open_index(struct kvr_safetensors **out, const char *folder,
+                            struct kvr_error *err) KVR_MUST_CHECK;
 /* `folder`/model.safetensors, or the files of its index. Both: they may be two
  * models, and KVR_ERR_INPUT names them. */
 enum kvr_status
-kvr_safetensors_open_folder(struct kvr_safetensors **out, const char *folder,
-                            struct kvr_error *err) KVR_MUST_CHECK;
-void kvr_safetensors_close(struct kvr_safetensors *st);
+kvr__safetensors_open_folder(struct kvr_safetensors **out, const char *folder,
+                             struct kvr_error *err) KVR_MUST_CHECK;
+void kvr__safetensors_close(struct kvr_safetensors *st);
 
 /* In the order of their names; borrowed until close. */
-size_t kvr_safetensors_n_tensors(const struct kvr_safetensors *st);
+size_t kvr__safetensors_n_tensors(const struct kvr_safetensors *st);
 const struct kvr_st_tensor *
-kvr_safetensors_tensor(const struct kvr_safetensors *st, size_t index);
+kvr__safetensors_tensor(const struct kvr_safetensors *st, size_t index);
 
 #endif

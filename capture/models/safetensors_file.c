@@ -6,7 +6,7 @@
 
 #include "kvr_memory.h"
 #include "quant.h"
-#include "view.h"
+#include "slice.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -30,9 +30,9 @@ static const struct {
     {"F8_E5M2", 1, KVR_ST_NO_TYPE},
 };
 
-static const char *show(char out[KVR_VIEW_TEXT], const char *text)
+static const char *show(char out[KVR_SLICE_TEXT], const char *text)
 {
-    return kvr_view_show(out, kvr_view_of(text));
+    return kvr_slice_show(out, kvr_slice_of(text));
 }
 
 static void show_shape(char out[MAX_SHOWN], const struct kvr_st_tensor *t)
@@ -49,7 +49,7 @@ static enum kvr_status bad_entry(const struct kvr_st_file *file,
                                  const char *name, const char *what,
                                  struct kvr_error *err)
 {
-    char shown[KVR_VIEW_TEXT];
+    char shown[KVR_SLICE_TEXT];
 
     return kvr_fail(err, KVR_ERR_INPUT, "%s: tensor '%s': %s", file->path,
                     show(shown, name), what);
@@ -89,7 +89,7 @@ static enum kvr_status check_size(struct kvr_st_tensor *t, uint64_t count,
                                   const struct kvr_st_file *file,
                                   struct kvr_error *err)
 {
-    char name[KVR_VIEW_TEXT], shape[MAX_SHOWN];
+    char name[KVR_SLICE_TEXT], shape[MAX_SHOWN];
     uint64_t bytes;
     size_t i = 0;
 
@@ -119,7 +119,7 @@ static enum kvr_status read_tensor(struct kvr_st_tensor *t, const char *name,
 {
     const json_t *offsets = json_object_get(entry, "data_offsets");
     const uint64_t room = file->mapped.size - data_at;
-    char shown[KVR_VIEW_TEXT];
+    char shown[KVR_SLICE_TEXT];
     uint64_t begin, end, count = 0;
     enum kvr_status status;
 
@@ -208,7 +208,7 @@ static enum kvr_status check_layout(struct kvr_st_file *file, uint64_t data_at,
     const uint8_t *at = file->mapped.bytes + data_at;
     const uint8_t *end = file->mapped.bytes + file->mapped.size;
     const struct kvr_st_tensor *last = NULL;
-    char a[KVR_VIEW_TEXT], b[KVR_VIEW_TEXT];
+    char a[KVR_SLICE_TEXT], b[KVR_SLICE_TEXT];
 
     qsort(file->tensors, file->n_tensors, sizeof *file->tensors, by_place);
     for (size_t i = 0; i < file->n_tensors; i++) {
@@ -265,8 +265,8 @@ static enum kvr_status header_size(uint64_t *out,
     return KVR_OK;
 }
 
-enum kvr_status kvr_st_file_open(struct kvr_st_file *file, const char *path,
-                                 struct kvr_error *err)
+enum kvr_status kvr__st_file_open(struct kvr_st_file *file, const char *path,
+                                  struct kvr_error *err)
 {
     uint64_t size = 0;
     enum kvr_status status;
@@ -274,7 +274,7 @@ enum kvr_status kvr_st_file_open(struct kvr_st_file *file, const char *path,
     file->path = kvr_strdup(path);
     if (file->path == NULL)
         return kvr_no_memory(err, "a path", strlen(path));
-    if ((status = kvr_mapped_open(&file->mapped, path, err)) != KVR_OK ||
+    if ((status = kvr__mapped_open(&file->mapped, path, err)) != KVR_OK ||
         (status = header_size(&size, file, err)) != KVR_OK ||
         (status = parse_header(file, size, err)) != KVR_OK ||
         (status = read_tensors(file, 8 + size, err)) != KVR_OK)
@@ -282,9 +282,9 @@ enum kvr_status kvr_st_file_open(struct kvr_st_file *file, const char *path,
     return check_layout(file, 8 + size, err);
 }
 
-void kvr_st_file_close(struct kvr_st_file *file)
+void kvr__st_file_close(struct kvr_st_file *file)
 {
-    kvr_mapped_close(&file->mapped);
+    kvr__mapped_close(&file->mapped);
     json_decref(file->header);
     free(file->tensors);
     free(file->path);

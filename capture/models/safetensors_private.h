@@ -17,8 +17,8 @@ struct kvr_st_file {
 };
 
 /* file is zeroed before and closed by the caller in any case. */
-enum kvr_status kvr_st_file_open(struct kvr_st_file *file, const char *path,
-                                 struct kvr_error *err) KVR_MUST_CHECK;
-void kvr_st_file_close(struct kvr_st_file *file);
+enum kvr_status kvr__st_file_open(struct kvr_st_file *file, const char *path,
+                                  struct kvr_error *err) KVR_MUST_CHECK;
+void kvr__st_file_close(struct kvr_st_file *file);
 
 #endif

@@ -33,7 +33,7 @@ static int byte_for(uint32_t character)
     return -1;
 }
 
-bool kvr_bpe_decode(uint8_t *out, size_t *size, struct kvr_view text)
+bool kvr__bpe_decode(uint8_t *out, size_t *size, struct kvr_slice text)
 {
     const uint8_t *in = (const uint8_t *)text.bytes;
     size_t n = 0;
@@ -58,54 +58,54 @@ bool kvr_bpe_decode(uint8_t *out, size_t *size, struct kvr_view text)
     return true;
 }
 
-static enum kvr_status bad_merge(size_t i, struct kvr_view merge,
+static enum kvr_status bad_merge(size_t i, struct kvr_slice merge,
                                  const char *why, struct kvr_error *err)
 {
-    char shown[KVR_VIEW_TEXT];
+    char shown[KVR_SLICE_TEXT];
 
     return kvr_fail(err, KVR_ERR_INPUT, "merge %zu ('%s') %s", i,
-                    kvr_view_show(shown, merge), why);
+                    kvr_slice_show(shown, merge), why);
 }
 
 /* scratch: room for twice the merge's bytes. */
 static enum kvr_status add_merge(struct kvr_tokenizer *t, size_t i,
-                                 struct kvr_view merge, uint8_t *scratch,
+                                 struct kvr_slice merge, uint8_t *scratch,
                                  struct kvr_error *err)
 {
     const char *blank =
         merge.size > 0 ? memchr(merge.bytes, ' ', merge.size) : NULL;
-    struct kvr_view whole = {(const char *)scratch, 0};
+    struct kvr_slice whole = {(const char *)scratch, 0};
     size_t left_size, right_size;
 
     if (blank == NULL)
         return bad_merge(i, merge, "has no blank", err);
-    const struct kvr_view left = {merge.bytes, (size_t)(blank - merge.bytes)};
-    const struct kvr_view right = {blank + 1, merge.size - left.size - 1};
+    const struct kvr_slice left = {merge.bytes, (size_t)(blank - merge.bytes)};
+    const struct kvr_slice right = {blank + 1, merge.size - left.size - 1};
     if (t->kind == KVR_TOKENIZER_SPM) {
         memcpy(scratch, left.bytes, left_size = left.size);
         memcpy(scratch + left_size, right.bytes, right_size = right.size);
-    } else if (!kvr_bpe_decode(scratch, &left_size, left) ||
-               !kvr_bpe_decode(scratch + left_size, &right_size, right)) {
+    } else if (!kvr__bpe_decode(scratch, &left_size, left) ||
+               !kvr__bpe_decode(scratch + left_size, &right_size, right)) {
         return bad_merge(i, merge, "is not in byte-level spelling", err);
     }
     whole.size = left_size + right_size;
-    const struct kvr_view a = {whole.bytes, left_size};
-    const struct kvr_view b = {whole.bytes + left_size, right_size};
-    const int32_t left_id = kvr_text_map_find(&t->map, a);
-    const int32_t right_id = kvr_text_map_find(&t->map, b);
-    const int32_t id = kvr_text_map_find(&t->map, whole);
+    const struct kvr_slice a = {whole.bytes, left_size};
+    const struct kvr_slice b = {whole.bytes + left_size, right_size};
+    const int32_t left_id = kvr__text_map_find(&t->map, a);
+    const int32_t right_id = kvr__text_map_find(&t->map, b);
+    const int32_t id = kvr__text_map_find(&t->map, whole);
     if (left_id < 0 || right_id < 0 || id < 0)
         return bad_merge(i, merge, "has parts that are no tokens", err);
-    (void)kvr_pair_map_add(&t->pairs, left_id, right_id, id, (uint32_t)i);
+    (void)kvr__pair_map_add(&t->pairs, left_id, right_id, id, (uint32_t)i);
     return KVR_OK;
 }
 
-enum kvr_status kvr_bpe_merges(struct kvr_tokenizer *t,
-                               const struct kvr_vocabulary *v,
-                               struct kvr_error *err)
+enum kvr_status kvr__bpe_merges(struct kvr_tokenizer *t,
+                                const struct kvr_vocabulary *v,
+                                struct kvr_error *err)
 {
     size_t longest = 0;
-    enum kvr_status status = kvr_pair_map_init(&t->pairs, v->n_merges, err);
+    enum kvr_status status = kvr__pair_map_init(&t->pairs, v->n_merges, err);
 
     if (status != KVR_OK)
         return status;
@@ -121,12 +121,12 @@ enum kvr_status kvr_bpe_merges(struct kvr_tokenizer *t,
     return status;
 }
 
-bool kvr_bpe_merge(void *ud, const struct kvr_symbol *left,
-                   const struct kvr_symbol *right, int32_t *id, double *cost)
+bool kvr__bpe_merge(void *ud, const struct kvr_symbol *left,
+                    const struct kvr_symbol *right, int32_t *id, double *cost)
 {
     const struct kvr_tokenizer *t = ud;
     const struct kvr_pair_slot *pair =
-        kvr_pair_map_find(&t->pairs, left->id, right->id);
+        kvr__pair_map_find(&t->pairs, left->id, right->id);
 
     if (pair == NULL)
         return false;
@@ -135,7 +135,7 @@ bool kvr_bpe_merge(void *ud, const struct kvr_symbol *left,
     return true;
 }
 
-struct run {
+struct bpe_run {
     struct kvr_ids *out;
     struct kvr_tokenizer *t;
     const uint8_t *base;
@@ -144,32 +144,32 @@ struct run {
 static enum kvr_status encode_word(void *ud, const uint8_t *word, size_t size,
                                    struct kvr_error *err)
 {
-    struct run *run = ud;
+    struct bpe_run *run = ud;
     struct kvr_merger *m = &run->t->merger;
     enum kvr_status status = KVR_OK;
 
     m->n = 0;
     if (run->t->whole_words) {
-        const struct kvr_view whole = {(const char *)word, size};
-        const int32_t id = kvr_text_map_find(&run->t->map, whole);
+        const struct kvr_slice whole = {(const char *)word, size};
+        const int32_t id = kvr__text_map_find(&run->t->map, whole);
         if (id >= 0)
-            return kvr_ids_add(run->out, id, err);
+            return kvr__ids_add(run->out, id, err);
     }
     for (size_t i = 0; i < size && status == KVR_OK; i++) {
         const int32_t id = run->t->byte_ids[word[i]];
         if (id < 0)
-            return kvr_no_token(word[i], (size_t)(word + i - run->base), err);
-        status = kvr_merger_add(m, i, 1, id, err);
+            return kvr__no_token(word[i], (size_t)(word + i - run->base), err);
+        status = kvr__merger_add(m, i, 1, id, err);
     }
     if (status == KVR_OK)
-        status = kvr_merger_run(m, kvr_bpe_merge, run->t, err);
+        status = kvr__merger_run(m, kvr__bpe_merge, run->t, err);
     for (size_t i = 0; status == KVR_OK && m->n > 0 && i != SIZE_MAX;
          i = m->symbols[i].next)
-        status = kvr_ids_add(run->out, m->symbols[i].id, err);
+        status = kvr__ids_add(run->out, m->symbols[i].id, err);
     return status;
 }
 
-static enum kvr_status encode_words(struct run *run, const uint8_t *text,
+static enum kvr_status encode_words(struct bpe_run *run, const uint8_t *text,
                                     size_t size, struct kvr_error *err)
 {
     enum kvr_status status = KVR_OK;
@@ -180,7 +180,7 @@ static enum kvr_status encode_words(struct run *run, const uint8_t *text,
         if (kvr_utf8_valid(text, size, &good))
             good = size;
         status =
-            kvr_cutter_run(run->t->cutter, text, good, encode_word, run, err);
+            kvr__cutter_run(run->t->cutter, text, good, encode_word, run, err);
         if (status == KVR_OK && good < size)
             status = encode_word(run, text + good, 1, err);
         good += good < size;
@@ -190,11 +190,11 @@ static enum kvr_status encode_words(struct run *run, const uint8_t *text,
     return status;
 }
 
-enum kvr_status kvr_bpe_encode(struct kvr_ids *out, struct kvr_tokenizer *t,
-                               const uint8_t *base, const uint8_t *text,
-                               size_t size, bool first, struct kvr_error *err)
+enum kvr_status kvr__bpe_encode(struct kvr_ids *out, struct kvr_tokenizer *t,
+                                const uint8_t *base, const uint8_t *text,
+                                size_t size, bool first, struct kvr_error *err)
 {
-    struct run run = {.out = out, .t = t, .base = base};
+    struct bpe_run run = {.out = out, .t = t, .base = base};
 
     if (!first || !t->add_space || (t->add_once && text[0] == ' '))
         return encode_words(&run, text, size, err);

@@ -69,7 +69,7 @@ static const struct form forms[] = {
 enum { N_FORMS = sizeof forms / sizeof forms[0] };
 
 /* Offset of `text` in view from `from` on; view.size: it is not there. */
-static size_t find(struct kvr_view view, const char *text, size_t from)
+static size_t find(struct kvr_slice view, const char *text, size_t from)
 {
     const size_t n = strlen(text);
 
@@ -79,26 +79,26 @@ static size_t find(struct kvr_view view, const char *text, size_t from)
     return view.size;
 }
 
-static bool has(struct kvr_view view, const char *text)
+static bool has(struct kvr_slice view, const char *text)
 {
     return find(view, text, 0) < view.size;
 }
 
 /* What stands between the first `marker` and the end of its {{ }}. */
-static struct kvr_view along(struct kvr_view template, const char *marker)
+static struct kvr_slice along(struct kvr_slice template, const char *marker)
 {
     const size_t from = find(template, marker, 0);
     const size_t to = find(template, "}}", from);
 
-    return (struct kvr_view){template.bytes + from, to - from};
+    return (struct kvr_slice){template.bytes + from, to - from};
 }
 
 /* NULL: of no known form. */
-static const char *name_of(struct kvr_view template)
+static const char *name_of(struct kvr_slice template)
 {
     if (template.bytes == NULL)
         return NULL;
-    const struct kvr_view user = along(template, "<|user|>");
+    const struct kvr_slice user = along(template, "<|user|>");
     if (has(template, "<|im_start|>"))
         return has(template, "<|im_sep|>") ? NULL : "chatml";
     if (has(template, "<|start_header_id|>"))
@@ -123,7 +123,7 @@ static void list_forms(char *out, size_t size)
 }
 
 static enum kvr_status choose(const struct form **out, const char *name,
-                              struct kvr_view template, struct kvr_error *err)
+                              struct kvr_slice template, struct kvr_error *err)
 {
     const bool by_template = strcmp(name, "auto") == 0;
     char list[128];
@@ -157,7 +157,7 @@ static enum kvr_status check_tokens(const struct form *form,
 
     list_forms(list, sizeof list);
     for (int i = 0; i < MAX_TOKENS && form->tokens[i] != NULL; i++)
-        if (kvr_tokenizer_special(tokenizer, form->tokens[i]) < 0)
+        if (kvr__tokenizer_special(tokenizer, form->tokens[i]) < 0)
             return kvr_fail(err, KVR_ERR_UNSUPPORTED,
                             "chat form %s: the vocabulary has no special token "
                             "'%s' (known forms: %s)",
@@ -167,7 +167,7 @@ static enum kvr_status check_tokens(const struct form *form,
 
 /* Text of ChatML's default system turn: "<|im_start|>system", a line's end
  * (as such or as \n), and plain text up to "<|im_end|>". */
-static struct kvr_view chatml_system(struct kvr_view template)
+static struct kvr_slice chatml_system(struct kvr_slice template)
 {
     static const char begin[] = "<|im_start|>system";
 
@@ -181,7 +181,7 @@ static struct kvr_view chatml_system(struct kvr_view template)
         else
             continue;
         const size_t to = find(template, "<|im_end|>", from);
-        const struct kvr_view text = {template.bytes + from, to - from};
+        const struct kvr_slice text = {template.bytes + from, to - from};
         if (to < template.size && text.size > 0 &&
             memchr(text.bytes, '\'', text.size) == NULL &&
             memchr(text.bytes, '"', text.size) == NULL &&
@@ -189,17 +189,17 @@ static struct kvr_view chatml_system(struct kvr_view template)
             memchr(text.bytes, '\\', text.size) == NULL)
             return text;
     }
-    return (struct kvr_view){0};
+    return (struct kvr_slice){0};
 }
 
 /* The system turn that the template makes by itself, into out. Llama 3.1's
  * names dates, of which the second is that of its own default. */
 static void put_system(FILE *out, const struct form *form,
-                       struct kvr_view template)
+                       struct kvr_slice template)
 {
-    const struct kvr_view text = strcmp(form->name, "chatml") == 0
-                                     ? chatml_system(template)
-                                     : (struct kvr_view){0};
+    const struct kvr_slice text = strcmp(form->name, "chatml") == 0
+                                      ? chatml_system(template)
+                                      : (struct kvr_slice){0};
 
     if (text.size > 0)
         fprintf(out, "<|im_start|>system\n%.*s<|im_end|>\n", (int)text.size,
@@ -213,8 +213,8 @@ static void put_system(FILE *out, const struct form *form,
 }
 
 static enum kvr_status write_out(struct kvr_chat *chat, const struct form *form,
-                                 struct kvr_view template, struct kvr_view text,
-                                 struct kvr_error *err)
+                                 struct kvr_slice template,
+                                 struct kvr_slice text, struct kvr_error *err)
 {
     char *buffer = NULL;
     FILE *out = open_memstream(&buffer, &chat->size);
@@ -234,12 +234,12 @@ static enum kvr_status write_out(struct kvr_chat *chat, const struct form *form,
     return KVR_OK;
 }
 
-enum kvr_status kvr_chat_apply(struct kvr_chat *chat, const char *name,
-                               const struct kvr_tokenizer *tokenizer,
-                               const uint8_t *message, size_t size,
-                               struct kvr_error *err)
+enum kvr_status kvr__chat_apply(struct kvr_chat *chat, const char *name,
+                                const struct kvr_tokenizer *tokenizer,
+                                const uint8_t *message, size_t size,
+                                struct kvr_error *err)
 {
-    struct kvr_view template = kvr_tokenizer_chat_template(tokenizer);
+    struct kvr_slice template = kvr__tokenizer_chat_template(tokenizer);
     const struct form *form;
     size_t left = 0, right = 0;
     enum kvr_status status;
@@ -251,14 +251,14 @@ enum kvr_status kvr_chat_apply(struct kvr_chat *chat, const char *name,
     /* a template of another form says nothing about this one */
     const char *own = name_of(template);
     if (own == NULL || strcmp(own, form->name) != 0)
-        template = (struct kvr_view){0};
+        template = (struct kvr_slice){0};
     if (form->trim) {
-        left = kvr_space_before(message, size);
-        right = kvr_space_after(message + left, size - left);
+        left = kvr__space_before(message, size);
+        right = kvr__space_after(message + left, size - left);
     }
     chat->name = form->name;
     chat->bos = form->bos || has(template, "bos_token");
-    const struct kvr_view text = {(const char *)message + left,
-                                  size - left - right};
+    const struct kvr_slice text = {(const char *)message + left,
+                                   size - left - right};
     return write_out(chat, form, template, text, err);
 }

@@ -19,9 +19,9 @@ struct kvr_chat {
  * KVR_ERR_UNSUPPORTED: there is no template, it is of no known form, or the
  * vocabulary lacks the form's tokens; KVR_ERR_USAGE: no such name. Both list
  * the forms. */
-enum kvr_status kvr_chat_apply(struct kvr_chat *out, const char *name,
-                               const struct kvr_tokenizer *tokenizer,
-                               const uint8_t *message, size_t size,
-                               struct kvr_error *err) KVR_MUST_CHECK;
+enum kvr_status kvr__chat_apply(struct kvr_chat *out, const char *name,
+                                const struct kvr_tokenizer *tokenizer,
+                                const uint8_t *message, size_t size,
+                                struct kvr_error *err) KVR_MUST_CHECK;
 
 #endif

@@ -17,8 +17,8 @@ static size_t room_for(size_t n)
     return room / 2 < n ? 0 : room;
 }
 
-enum kvr_status kvr_text_map_init(struct kvr_text_map *map, size_t n,
-                                  struct kvr_error *err)
+enum kvr_status kvr__text_map_init(struct kvr_text_map *map, size_t n,
+                                   struct kvr_error *err)
 {
     const size_t room = room_for(n);
 
@@ -29,7 +29,7 @@ enum kvr_status kvr_text_map_init(struct kvr_text_map *map, size_t n,
     return KVR_OK;
 }
 
-void kvr_text_map_fini(struct kvr_text_map *map)
+void kvr__text_map_fini(struct kvr_text_map *map)
 {
     free(map->slots);
     map->slots = NULL;
@@ -37,18 +37,18 @@ void kvr_text_map_fini(struct kvr_text_map *map)
 
 /* Its slot, or the free one where it belongs. */
 static struct kvr_text_slot *text_slot(const struct kvr_text_map *map,
-                                       struct kvr_view text)
+                                       struct kvr_slice text)
 {
     size_t at = (size_t)kvr_hash64(text.bytes, text.size) & map->mask;
 
     while (map->slots[at].text.bytes != NULL &&
-           kvr_view_compare(map->slots[at].text, text) != 0)
+           kvr_slice_compare(map->slots[at].text, text) != 0)
         at = (at + 1) & map->mask;
     return &map->slots[at];
 }
 
-bool kvr_text_map_add(struct kvr_text_map *map, struct kvr_view text,
-                      int32_t id)
+bool kvr__text_map_add(struct kvr_text_map *map, struct kvr_slice text,
+                       int32_t id)
 {
     struct kvr_text_slot *slot = text_slot(map, text);
 
@@ -59,15 +59,16 @@ bool kvr_text_map_add(struct kvr_text_map *map, struct kvr_view text,
     return true;
 }
 
-int32_t kvr_text_map_find(const struct kvr_text_map *map, struct kvr_view text)
+int32_t kvr__text_map_find(const struct kvr_text_map *map,
+                           struct kvr_slice text)
 {
     const struct kvr_text_slot *slot = text_slot(map, text);
 
     return slot->text.bytes != NULL ? slot->id : -1;
 }
 
-enum kvr_status kvr_pair_map_init(struct kvr_pair_map *map, size_t n,
-                                  struct kvr_error *err)
+enum kvr_status kvr__pair_map_init(struct kvr_pair_map *map, size_t n,
+                                   struct kvr_error *err)
 {
     const size_t room = room_for(n);
 
@@ -80,7 +81,7 @@ enum kvr_status kvr_pair_map_init(struct kvr_pair_map *map, size_t n,
     return KVR_OK;
 }
 
-void kvr_pair_map_fini(struct kvr_pair_map *map)
+void kvr__pair_map_fini(struct kvr_pair_map *map)
 {
     free(map->slots);
     map->slots = NULL;
@@ -99,8 +100,8 @@ static struct kvr_pair_slot *pair_slot(const struct kvr_pair_map *map,
     return &map->slots[at];
 }
 
-bool kvr_pair_map_add(struct kvr_pair_map *map, int32_t left, int32_t right,
-                      int32_t id, uint32_t rank)
+bool kvr__pair_map_add(struct kvr_pair_map *map, int32_t left, int32_t right,
+                       int32_t id, uint32_t rank)
 {
     struct kvr_pair_slot *slot = pair_slot(map, left, right);
 
@@ -111,8 +112,8 @@ bool kvr_pair_map_add(struct kvr_pair_map *map, int32_t left, int32_t right,
     return true;
 }
 
-const struct kvr_pair_slot *kvr_pair_map_find(const struct kvr_pair_map *map,
-                                              int32_t left, int32_t right)
+const struct kvr_pair_slot *kvr__pair_map_find(const struct kvr_pair_map *map,
+                                               int32_t left, int32_t right)
 {
     const struct kvr_pair_slot *slot = pair_slot(map, left, right);
 

@@ -13,8 +13,8 @@ struct kvr_candidate {
     int32_t id;
 };
 
-enum kvr_status kvr_merger_add(struct kvr_merger *m, size_t at, size_t size,
-                               int32_t id, struct kvr_error *err)
+enum kvr_status kvr__merger_add(struct kvr_merger *m, size_t at, size_t size,
+                                int32_t id, struct kvr_error *err)
 {
     if (!kvr_grow((void **)&m->symbols, &m->capacity, m->n + 1,
                   sizeof *m->symbols))
@@ -116,8 +116,8 @@ static void join(struct kvr_merger *m, const struct kvr_candidate *c)
         m->symbols[b->next].previous = c->left;
 }
 
-enum kvr_status kvr_merger_run(struct kvr_merger *m, kvr_merge_fn fn, void *ud,
-                               struct kvr_error *err)
+enum kvr_status kvr__merger_run(struct kvr_merger *m, kvr_merge_fn fn, void *ud,
+                                struct kvr_error *err)
 {
     enum kvr_status status = KVR_OK;
 
@@ -136,7 +136,7 @@ enum kvr_status kvr_merger_run(struct kvr_merger *m, kvr_merge_fn fn, void *ud,
     return status;
 }
 
-void kvr_merger_fini(struct kvr_merger *m)
+void kvr__merger_fini(struct kvr_merger *m)
 {
     free(m->symbols);
     free(m->heap);

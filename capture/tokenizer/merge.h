@@ -35,15 +35,15 @@ struct kvr_merger {
 };
 
 /* Appends a symbol to the word. */
-enum kvr_status kvr_merger_add(struct kvr_merger *merger, size_t at,
-                               size_t size, int32_t id,
-                               struct kvr_error *err) KVR_MUST_CHECK;
+enum kvr_status kvr__merger_add(struct kvr_merger *merger, size_t at,
+                                size_t size, int32_t id,
+                                struct kvr_error *err) KVR_MUST_CHECK;
 
 /* Merges the word; afterwards the symbols from index 0 on, by `next`, are the
  * result. The caller resets n to 0 for the next word. */
-enum kvr_status kvr_merger_run(struct kvr_merger *merger, kvr_merge_fn fn,
-                               void *ud, struct kvr_error *err) KVR_MUST_CHECK;
+enum kvr_status kvr__merger_run(struct kvr_merger *merger, kvr_merge_fn fn,
+                                void *ud, struct kvr_error *err) KVR_MUST_CHECK;
 
-void kvr_merger_fini(struct kvr_merger *merger);
+void kvr__merger_fini(struct kvr_merger *merger);
 
 #endif

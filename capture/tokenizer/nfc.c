@@ -38,8 +38,8 @@ static int is_safe(uint32_t character)
     return 0;
 }
 
-enum kvr_status kvr_nfc_check(const uint8_t *text, size_t size,
-                              struct kvr_error *err)
+enum kvr_status kvr__nfc_check(const uint8_t *text, size_t size,
+                               struct kvr_error *err)
 {
     for (size_t at = 0; at < size;) {
         const uint8_t c = text[at];

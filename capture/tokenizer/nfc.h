@@ -13,7 +13,7 @@
 
 /* KVR_ERR_UNSUPPORTED names the first character that normalisation might
  * change, and its offset. Bytes that are not UTF-8 are passed over. */
-enum kvr_status kvr_nfc_check(const uint8_t *text, size_t size,
-                              struct kvr_error *err) KVR_MUST_CHECK;
+enum kvr_status kvr__nfc_check(const uint8_t *text, size_t size,
+                               struct kvr_error *err) KVR_MUST_CHECK;
 
 #endif

@@ -33,12 +33,12 @@ static void copy(struct reader *r, size_t n)
 static enum kvr_status refuse(const struct reader *r, const char *what,
                               struct kvr_error *err)
 {
-    char shown[KVR_VIEW_TEXT];
+    char shown[KVR_SLICE_TEXT];
 
     return kvr_fail(err, KVR_ERR_UNSUPPORTED,
                     "%s at byte %zu of pattern '%s' is not supported", what,
                     r->at,
-                    kvr_view_show(shown, (struct kvr_view){r->in, r->size}));
+                    kvr_slice_show(shown, (struct kvr_slice){r->in, r->size}));
 }
 
 static bool at_text(const struct reader *r, const char *text)
@@ -163,8 +163,8 @@ static enum kvr_status step(struct reader *r, struct kvr_error *err)
     return KVR_OK;
 }
 
-enum kvr_status kvr_pattern_translate(char **out, struct kvr_view text,
-                                      bool literal, struct kvr_error *err)
+enum kvr_status kvr__pattern_translate(char **out, struct kvr_slice text,
+                                       bool literal, struct kvr_error *err)
 {
     struct reader r = {.in = text.bytes, .size = text.size};
     enum kvr_status status = KVR_OK;

@@ -8,7 +8,7 @@
 #define PATTERN_H
 
 #include "kvr_error.h"
-#include "view.h"
+#include "slice.h"
 
 /* White space inside a character class: Unicode's White_Space. PCRE2's own \s
  * also takes U+180E, which is none since Unicode 6.3. */
@@ -18,8 +18,8 @@ enum { KVR_MAX_PATTERN = 4096 };
 
 /* The pattern for PCRE2 into *out (free() it). literal: the text itself.
  * KVR_ERR_UNSUPPORTED names what is not understood. */
-enum kvr_status kvr_pattern_translate(char **out, struct kvr_view text,
-                                      bool literal,
-                                      struct kvr_error *err) KVR_MUST_CHECK;
+enum kvr_status kvr__pattern_translate(char **out, struct kvr_slice text,
+                                       bool literal,
+                                       struct kvr_error *err) KVR_MUST_CHECK;
 
 #endif

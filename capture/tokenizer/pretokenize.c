@@ -69,9 +69,9 @@ static enum kvr_status compile(pcre2_code **out, const char *pattern,
     return KVR_OK;
 }
 
-static enum kvr_status unknown(struct kvr_view name, struct kvr_error *err)
+static enum kvr_status unknown(struct kvr_slice name, struct kvr_error *err)
 {
-    char list[256] = "", shown[KVR_VIEW_TEXT];
+    char list[256] = "", shown[KVR_SLICE_TEXT];
     size_t used = 0;
 
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
@@ -80,7 +80,7 @@ static enum kvr_status unknown(struct kvr_view name, struct kvr_error *err)
     return kvr_fail(err, KVR_ERR_UNSUPPORTED,
                     "tokenizer.ggml.pre '%s' is not supported (supported: "
                     "%s); --ids takes token ids instead of text",
-                    kvr_view_show(shown, name), list);
+                    kvr_slice_show(shown, name), list);
 }
 
 /* Appends a pattern in PCRE2's language. */
@@ -116,20 +116,20 @@ static enum kvr_status finish(struct kvr_cutter **out,
 {
     *out = status == KVR_OK ? cutter : NULL;
     if (status != KVR_OK)
-        kvr_cutter_free(cutter);
+        kvr__cutter_free(cutter);
     return status;
 }
 
-enum kvr_status kvr_cutter_new(struct kvr_cutter **out,
-                               struct kvr_cutter_traits *traits,
-                               struct kvr_view name, struct kvr_error *err)
+enum kvr_status kvr__cutter_new(struct kvr_cutter **out,
+                                struct kvr_cutter_traits *traits,
+                                struct kvr_slice name, struct kvr_error *err)
 {
     const struct row *row = NULL;
     enum kvr_status status = KVR_OK;
 
     *out = NULL;
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
-        if (kvr_view_is(name, table[i].name))
+        if (kvr_slice_is(name, table[i].name))
             row = &table[i];
     if (row == NULL)
         return unknown(name, err);
@@ -143,9 +143,9 @@ enum kvr_status kvr_cutter_new(struct kvr_cutter **out,
     return finish(out, cutter, status);
 }
 
-enum kvr_status kvr_cutter_from(struct kvr_cutter **out,
-                                const struct kvr_pattern *patterns, size_t n,
-                                struct kvr_error *err)
+enum kvr_status kvr__cutter_from(struct kvr_cutter **out,
+                                 const struct kvr_pattern *patterns, size_t n,
+                                 struct kvr_error *err)
 {
     struct kvr_cutter *cutter = kvr_calloc(1, sizeof *cutter);
     enum kvr_status status = KVR_OK;
@@ -154,8 +154,8 @@ enum kvr_status kvr_cutter_from(struct kvr_cutter **out,
         return kvr_no_memory(err, "the pre-tokenizer", sizeof *cutter);
     for (size_t i = 0; i < n && status == KVR_OK; i++) {
         char *pattern;
-        status = kvr_pattern_translate(&pattern, patterns[i].text,
-                                       patterns[i].literal, err);
+        status = kvr__pattern_translate(&pattern, patterns[i].text,
+                                        patterns[i].literal, err);
         if (status != KVR_OK)
             break;
         cutter->only[cutter->n] = patterns[i].only;
@@ -165,7 +165,7 @@ enum kvr_status kvr_cutter_from(struct kvr_cutter **out,
     return finish(out, cutter, status);
 }
 
-void kvr_cutter_free(struct kvr_cutter *cutter)
+void kvr__cutter_free(struct kvr_cutter *cutter)
 {
     if (cutter == NULL)
         return;
@@ -247,9 +247,9 @@ static enum kvr_status cut(struct kvr_cutter *cutter, size_t level,
     return status;
 }
 
-enum kvr_status kvr_cutter_run(struct kvr_cutter *cutter, const uint8_t *text,
-                               size_t size, kvr_word_fn fn, void *ud,
-                               struct kvr_error *err)
+enum kvr_status kvr__cutter_run(struct kvr_cutter *cutter, const uint8_t *text,
+                                size_t size, kvr_word_fn fn, void *ud,
+                                struct kvr_error *err)
 {
     cutter->base = text;
     return cut(cutter, 0, text, size, fn, ud, err);
@@ -262,8 +262,8 @@ struct kvr_classifier {
     pcre2_match_data *data;
 };
 
-enum kvr_status kvr_classifier_new(struct kvr_classifier **out,
-                                   struct kvr_error *err)
+enum kvr_status kvr__classifier_new(struct kvr_classifier **out,
+                                    struct kvr_error *err)
 {
     static const char *const patterns[KVR_TEXT_OTHER] = {
         [KVR_TEXT_SPACE] = "\\A[" WHITE "]++\\z",
@@ -282,13 +282,13 @@ enum kvr_status kvr_classifier_new(struct kvr_classifier **out,
     if (status == KVR_OK && c->data == NULL)
         status = kvr_no_memory(err, "token classes", 0);
     if (status != KVR_OK)
-        kvr_classifier_free(c);
+        kvr__classifier_free(c);
     else
         *out = c;
     return status;
 }
 
-void kvr_classifier_free(struct kvr_classifier *c)
+void kvr__classifier_free(struct kvr_classifier *c)
 {
     if (c == NULL)
         return;
@@ -298,8 +298,8 @@ void kvr_classifier_free(struct kvr_classifier *c)
     free(c);
 }
 
-enum kvr_text_kind kvr_classifier_run(struct kvr_classifier *c,
-                                      const uint8_t *text, size_t size)
+enum kvr_text_kind kvr__classifier_run(struct kvr_classifier *c,
+                                       const uint8_t *text, size_t size)
 {
     for (int i = 0; i < KVR_TEXT_OTHER; i++)
         if (match(c->codes[i], text, size, 0, c->data) >= 0)

@@ -8,7 +8,7 @@
 #define PRETOKENIZE_H
 
 #include "kvr_error.h"
-#include "view.h"
+#include "slice.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -19,8 +19,8 @@ struct kvr_cutter;
 enum { KVR_MAX_PATTERNS = 8 };
 
 struct kvr_pattern {
-    struct kvr_view text; /* a regular expression (pattern.h) */
-    bool literal;         /* text is what is looked for itself */
+    struct kvr_slice text; /* a regular expression (pattern.h) */
+    bool literal;          /* text is what is looked for itself */
     bool only; /* what lies between the matches would be dropped: a text
                 * where there is any is refused */
 };
@@ -33,24 +33,24 @@ struct kvr_cutter_traits {
 
 /* By name. KVR_ERR_UNSUPPORTED names the pre-tokenizer and those that are
  * known. */
-enum kvr_status kvr_cutter_new(struct kvr_cutter **out,
-                               struct kvr_cutter_traits *traits,
-                               struct kvr_view name,
-                               struct kvr_error *err) KVR_MUST_CHECK;
-/* From n patterns; KVR_ERR_UNSUPPORTED names what is not understood. */
-enum kvr_status kvr_cutter_from(struct kvr_cutter **out,
-                                const struct kvr_pattern *patterns, size_t n,
+enum kvr_status kvr__cutter_new(struct kvr_cutter **out,
+                                struct kvr_cutter_traits *traits,
+                                struct kvr_slice name,
                                 struct kvr_error *err) KVR_MUST_CHECK;
-void kvr_cutter_free(struct kvr_cutter *cutter);
+/* From n patterns; KVR_ERR_UNSUPPORTED names what is not understood. */
+enum kvr_status kvr__cutter_from(struct kvr_cutter **out,
+                                 const struct kvr_pattern *patterns, size_t n,
+                                 struct kvr_error *err) KVR_MUST_CHECK;
+void kvr__cutter_free(struct kvr_cutter *cutter);
 
 typedef enum kvr_status (*kvr_word_fn)(void *ud, const uint8_t *word,
                                        size_t size, struct kvr_error *err);
 
 /* Calls fn for each word of text, which must be valid UTF-8, in order.
  * KVR_ERR_LIMIT: a pattern takes too many steps on it. Not thread-safe. */
-enum kvr_status kvr_cutter_run(struct kvr_cutter *cutter, const uint8_t *text,
-                               size_t size, kvr_word_fn fn, void *ud,
-                               struct kvr_error *err) KVR_MUST_CHECK;
+enum kvr_status kvr__cutter_run(struct kvr_cutter *cutter, const uint8_t *text,
+                                size_t size, kvr_word_fn fn, void *ud,
+                                struct kvr_error *err) KVR_MUST_CHECK;
 
 /* What a token's text (valid UTF-8) is made of. */
 enum kvr_text_kind {
@@ -62,10 +62,10 @@ enum kvr_text_kind {
 
 struct kvr_classifier;
 
-enum kvr_status kvr_classifier_new(struct kvr_classifier **out,
-                                   struct kvr_error *err) KVR_MUST_CHECK;
-void kvr_classifier_free(struct kvr_classifier *classifier);
-enum kvr_text_kind kvr_classifier_run(struct kvr_classifier *classifier,
-                                      const uint8_t *text, size_t size);
+enum kvr_status kvr__classifier_new(struct kvr_classifier **out,
+                                    struct kvr_error *err) KVR_MUST_CHECK;
+void kvr__classifier_free(struct kvr_classifier *classifier);
+enum kvr_text_kind kvr__classifier_run(struct kvr_classifier *classifier,
+                                       const uint8_t *text, size_t size);
 
 #endif

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct run {
+struct spm_run {
     struct kvr_ids *out;
     struct kvr_tokenizer *t;
     const uint8_t *base, *from; /* the text, and where this word starts */
@@ -25,13 +25,13 @@ struct run {
 static bool merges(void *ud, const struct kvr_symbol *left,
                    const struct kvr_symbol *right, int32_t *id, double *cost)
 {
-    const struct run *run = ud;
-    const struct kvr_view both = {(const char *)run->word + left->at,
-                                  left->size + right->size};
+    const struct spm_run *run = ud;
+    const struct kvr_slice both = {(const char *)run->word + left->at,
+                                   left->size + right->size};
 
     if (run->t->by_rank)
-        return kvr_bpe_merge(run->t, left, right, id, cost);
-    *id = kvr_text_map_find(&run->t->map, both);
+        return kvr__bpe_merge(run->t, left, right, id, cost);
+    *id = kvr__text_map_find(&run->t->map, both);
     if (*id < 0)
         return false;
     *cost = -(double)run->t->scores[*id];
@@ -45,7 +45,7 @@ static size_t char_size(uint8_t first)
 }
 
 /* Offset in the text of byte `at` of the word. */
-static size_t offset_of(const struct run *run, size_t at)
+static size_t offset_of(const struct spm_run *run, size_t at)
 {
     size_t offset = (size_t)(run->from - run->base);
 
@@ -59,7 +59,7 @@ static size_t offset_of(const struct run *run, size_t at)
 }
 
 /* Byte tokens for a symbol; a blank is the byte 0x20. */
-static enum kvr_status spell(struct run *run, const struct kvr_symbol *s,
+static enum kvr_status spell(struct spm_run *run, const struct kvr_symbol *s,
                              struct kvr_error *err)
 {
     const uint8_t *text = run->word + s->at;
@@ -73,14 +73,14 @@ static enum kvr_status spell(struct run *run, const struct kvr_symbol *s,
     for (size_t i = 0; i < size && status == KVR_OK; i++) {
         const int32_t id = run->t->byte_ids[text[i]];
         if (id < 0)
-            return kvr_no_token(text[i], offset_of(run, s->at) + i, err);
-        status = kvr_ids_add(run->out, id, err);
+            return kvr__no_token(text[i], offset_of(run, s->at) + i, err);
+        status = kvr__ids_add(run->out, id, err);
     }
     return status;
 }
 
 /* Bytes from..to of the word. */
-static enum kvr_status encode_part(struct run *run, size_t from, size_t to,
+static enum kvr_status encode_part(struct spm_run *run, size_t from, size_t to,
                                    struct kvr_error *err)
 {
     struct kvr_merger *m = &run->t->merger;
@@ -89,24 +89,24 @@ static enum kvr_status encode_part(struct run *run, size_t from, size_t to,
     m->n = 0;
     for (size_t at = from; at < to && status == KVR_OK;) {
         const size_t size = char_size(run->word[at]);
-        const struct kvr_view text = {(const char *)run->word + at, size};
-        status = kvr_merger_add(m, at, size,
-                                kvr_text_map_find(&run->t->map, text), err);
+        const struct kvr_slice text = {(const char *)run->word + at, size};
+        status = kvr__merger_add(m, at, size,
+                                 kvr__text_map_find(&run->t->map, text), err);
         at += size;
     }
     if (status == KVR_OK)
-        status = kvr_merger_run(m, merges, run, err);
+        status = kvr__merger_run(m, merges, run, err);
     for (size_t i = 0; status == KVR_OK && m->n > 0 && i != SIZE_MAX;
          i = m->symbols[i].next) {
         const struct kvr_symbol *s = &m->symbols[i];
-        status =
-            s->id >= 0 ? kvr_ids_add(run->out, s->id, err) : spell(run, s, err);
+        status = s->id >= 0 ? kvr__ids_add(run->out, s->id, err)
+                            : spell(run, s, err);
     }
     return status;
 }
 
 /* All at once, or each blank with what follows it up to the next. */
-static enum kvr_status encode_word(struct run *run, struct kvr_error *err)
+static enum kvr_status encode_word(struct spm_run *run, struct kvr_error *err)
 {
     enum kvr_status status = KVR_OK;
     size_t from = 0;
@@ -135,7 +135,7 @@ static size_t foreign(const uint8_t *text, size_t size)
     return n == KVR_BLANK_SIZE && memcmp(text, KVR_BLANK, n) == 0 ? n : 0;
 }
 
-static enum kvr_status spell_bytes(struct run *run, const uint8_t *text,
+static enum kvr_status spell_bytes(struct spm_run *run, const uint8_t *text,
                                    size_t n, struct kvr_error *err)
 {
     enum kvr_status status = KVR_OK;
@@ -143,15 +143,15 @@ static enum kvr_status spell_bytes(struct run *run, const uint8_t *text,
     for (size_t i = 0; i < n && status == KVR_OK; i++) {
         const int32_t id = run->t->byte_ids[text[i]];
         if (id < 0)
-            return kvr_no_token(text[i], (size_t)(text + i - run->base), err);
-        status = kvr_ids_add(run->out, id, err);
+            return kvr__no_token(text[i], (size_t)(text + i - run->base), err);
+        status = kvr__ids_add(run->out, id, err);
     }
     return status;
 }
 
 /* Takes the longest word from text into run->word; returns the bytes of text
  * it covers. */
-static size_t take_word(struct run *run, const uint8_t *text, size_t size)
+static size_t take_word(struct spm_run *run, const uint8_t *text, size_t size)
 {
     size_t at = 0;
 
@@ -169,11 +169,11 @@ static size_t take_word(struct run *run, const uint8_t *text, size_t size)
     return at;
 }
 
-enum kvr_status kvr_spm_encode(struct kvr_ids *out, struct kvr_tokenizer *t,
-                               const uint8_t *base, const uint8_t *text,
-                               size_t size, bool first, struct kvr_error *err)
+enum kvr_status kvr__spm_encode(struct kvr_ids *out, struct kvr_tokenizer *t,
+                                const uint8_t *base, const uint8_t *text,
+                                size_t size, bool first, struct kvr_error *err)
 {
-    struct run run = {.out = out, .t = t, .base = base};
+    struct spm_run run = {.out = out, .t = t, .base = base};
     enum kvr_status status = KVR_OK;
     size_t room;
 

@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum kvr_status kvr_ids_add(struct kvr_ids *ids, int32_t id,
-                            struct kvr_error *err)
+enum kvr_status kvr__ids_add(struct kvr_ids *ids, int32_t id,
+                             struct kvr_error *err)
 {
     if (!kvr_grow((void **)&ids->ids, &ids->capacity, ids->n + 1,
                   sizeof *ids->ids))
@@ -19,7 +19,8 @@ enum kvr_status kvr_ids_add(struct kvr_ids *ids, int32_t id,
     return KVR_OK;
 }
 
-enum kvr_status kvr_no_token(uint8_t byte, size_t offset, struct kvr_error *err)
+enum kvr_status kvr__no_token(uint8_t byte, size_t offset,
+                              struct kvr_error *err)
 {
     return kvr_fail(err, KVR_ERR_INPUT,
                     "the text's byte 0x%02X at offset %zu has no token in "
@@ -37,7 +38,7 @@ static int hex(char c)
 }
 
 /* The byte that "<0xNN>" stands for; -1: it is not such a text. */
-static int byte_of(struct kvr_view text)
+static int byte_of(struct kvr_slice text)
 {
     if (text.size != 6 || memcmp(text.bytes, "<0x", 3) != 0 ||
         text.bytes[5] != '>')
@@ -47,7 +48,7 @@ static int byte_of(struct kvr_view text)
 }
 
 /* Text with U+2581 as a blank; returns its size. */
-static size_t unblank(uint8_t *out, struct kvr_view text)
+static size_t unblank(uint8_t *out, struct kvr_slice text)
 {
     size_t n = 0;
 
@@ -69,19 +70,19 @@ static bool is_special(uint8_t type)
 }
 
 /* Sets text and piece of token i; *arena moves on. */
-static void add_token(struct kvr_tokenizer *t, size_t i, struct kvr_view text,
+static void add_token(struct kvr_tokenizer *t, size_t i, struct kvr_slice text,
                       uint8_t **arena)
 {
     uint8_t *copy = *arena, *piece = copy + text.size;
     size_t size = text.size;
 
     memcpy(copy, text.bytes, text.size);
-    t->texts[i] = (struct kvr_view){(const char *)copy, text.size};
+    t->texts[i] = (struct kvr_slice){(const char *)copy, text.size};
     *arena = piece + text.size;
     if (t->kind == KVR_TOKENIZER_BPE) {
         if (t->types[i] == KVR_TYPE_NORMAL &&
-            kvr_bpe_decode(piece, &size, text))
-            t->texts[i] = (struct kvr_view){(const char *)piece, size};
+            kvr__bpe_decode(piece, &size, text))
+            t->texts[i] = (struct kvr_slice){(const char *)piece, size};
         else
             memcpy(piece, text.bytes, text.size);
     } else if (t->types[i] == KVR_TYPE_BYTE && byte_of(text) >= 0) {
@@ -92,7 +93,7 @@ static void add_token(struct kvr_tokenizer *t, size_t i, struct kvr_view text,
     } else {
         size = unblank(piece, text);
     }
-    t->pieces[i] = (struct kvr_view){(const char *)piece, size};
+    t->pieces[i] = (struct kvr_slice){(const char *)piece, size};
 }
 
 static enum kvr_status add_tokens(struct kvr_tokenizer *t,
@@ -129,7 +130,7 @@ static enum kvr_status add_tokens(struct kvr_tokenizer *t,
 /* User-defined tokens may be in the merges too, spelt as they are. */
 static bool may_be_merged(const struct kvr_tokenizer *t, size_t i)
 {
-    const struct kvr_view text = t->texts[i];
+    const struct kvr_slice text = t->texts[i];
 
     if ((t->flags[i] & KVR_NOT_MERGED) != 0)
         return false;
@@ -147,19 +148,19 @@ static enum kvr_status index_tokens(struct kvr_tokenizer *t,
 {
     enum kvr_status status;
 
-    if ((status = kvr_text_map_init(&t->map, t->n, err)) != KVR_OK ||
-        (status = kvr_text_map_init(&t->special, t->n, err)) != KVR_OK)
+    if ((status = kvr__text_map_init(&t->map, t->n, err)) != KVR_OK ||
+        (status = kvr__text_map_init(&t->special, t->n, err)) != KVR_OK)
         return status;
     for (size_t i = 0; i < t->n; i++) {
-        const struct kvr_view piece = t->pieces[i];
+        const struct kvr_slice piece = t->pieces[i];
         if (t->texts[i].size == 0)
             continue;
         if (is_special(t->types[i])) {
-            (void)kvr_text_map_add(&t->special, t->texts[i], (int32_t)i);
+            (void)kvr__text_map_add(&t->special, t->texts[i], (int32_t)i);
             if (t->types[i] == KVR_TYPE_USER && may_be_merged(t, i))
-                (void)kvr_text_map_add(&t->map, t->texts[i], (int32_t)i);
+                (void)kvr__text_map_add(&t->map, t->texts[i], (int32_t)i);
         } else if (t->types[i] == KVR_TYPE_NORMAL) {
-            (void)kvr_text_map_add(&t->map, t->texts[i], (int32_t)i);
+            (void)kvr__text_map_add(&t->map, t->texts[i], (int32_t)i);
         }
         /* a byte: "<0x0A>", or in byte-level BPE any token of one byte */
         const bool is_byte = t->kind == KVR_TOKENIZER_BPE
@@ -188,7 +189,7 @@ static enum kvr_status check(const struct kvr_vocabulary *v,
 }
 
 static enum kvr_status keep_template(struct kvr_tokenizer *t,
-                                     struct kvr_view text,
+                                     struct kvr_slice text,
                                      struct kvr_error *err)
 {
     if (text.bytes == NULL)
@@ -208,20 +209,20 @@ static enum kvr_status read_rules(struct kvr_tokenizer *t,
     enum kvr_status status = KVR_OK;
 
     if (t->by_rank)
-        status = kvr_bpe_merges(t, v, err);
+        status = kvr__bpe_merges(t, v, err);
     if (status == KVR_OK && t->kind == KVR_TOKENIZER_BPE)
         status =
             v->pre.bytes != NULL
-                ? kvr_cutter_new(&t->cutter, &traits, v->pre, err)
-                : kvr_cutter_from(&t->cutter, v->patterns, v->n_patterns, err);
+                ? kvr__cutter_new(&t->cutter, &traits, v->pre, err)
+                : kvr__cutter_from(&t->cutter, v->patterns, v->n_patterns, err);
     t->whole_words = traits.whole_words;
     t->nfc = traits.nfc;
     return status;
 }
 
-enum kvr_status kvr_tokenizer_new(struct kvr_tokenizer **out,
-                                  const struct kvr_vocabulary *v,
-                                  struct kvr_error *err)
+enum kvr_status kvr__tokenizer_new(struct kvr_tokenizer **out,
+                                   const struct kvr_vocabulary *v,
+                                   struct kvr_error *err)
 {
     enum kvr_status status = check(v, err);
     struct kvr_tokenizer *t;
@@ -247,19 +248,19 @@ enum kvr_status kvr_tokenizer_new(struct kvr_tokenizer **out,
     memset(t->byte_ids, 0xff, sizeof t->byte_ids);
     if ((status = add_tokens(t, v, err)) == KVR_OK &&
         (status = index_tokens(t, err)) == KVR_OK &&
-        (status = kvr_added_init(&t->added, t, false, err)) == KVR_OK &&
-        (status = kvr_added_init(&t->late_added, t, true, err)) == KVR_OK &&
+        (status = kvr__added_init(&t->added, t, false, err)) == KVR_OK &&
+        (status = kvr__added_init(&t->late_added, t, true, err)) == KVR_OK &&
         (status = keep_template(t, v->chat_template, err)) == KVR_OK &&
-        (status = kvr_classifier_new(&t->classifier, err)) == KVR_OK)
+        (status = kvr__classifier_new(&t->classifier, err)) == KVR_OK)
         status = read_rules(t, v, err);
     if (status != KVR_OK)
-        kvr_tokenizer_free(t);
+        kvr__tokenizer_free(t);
     else
         *out = t;
     return status;
 }
 
-void kvr_tokenizer_free(struct kvr_tokenizer *t)
+void kvr__tokenizer_free(struct kvr_tokenizer *t)
 {
     if (t == NULL)
         return;
@@ -270,14 +271,14 @@ void kvr_tokenizer_free(struct kvr_tokenizer *t)
     free(t->flags);
     free(t->chat_template);
     free(t->scores);
-    kvr_added_fini(&t->added);
-    kvr_added_fini(&t->late_added);
-    kvr_text_map_fini(&t->map);
-    kvr_text_map_fini(&t->special);
-    kvr_pair_map_fini(&t->pairs);
-    kvr_cutter_free(t->cutter);
-    kvr_classifier_free(t->classifier);
-    kvr_merger_fini(&t->merger);
+    kvr__added_fini(&t->added);
+    kvr__added_fini(&t->late_added);
+    kvr__text_map_fini(&t->map);
+    kvr__text_map_fini(&t->special);
+    kvr__pair_map_fini(&t->pairs);
+    kvr__cutter_free(t->cutter);
+    kvr__classifier_free(t->classifier);
+    kvr__merger_fini(&t->merger);
     free(t);
 }
 
@@ -302,7 +303,7 @@ static size_t space_at(const uint8_t *text, size_t size)
                : 0;
 }
 
-size_t kvr_space_before(const uint8_t *text, size_t size)
+size_t kvr__space_before(const uint8_t *text, size_t size)
 {
     size_t at = 0;
 
@@ -311,7 +312,7 @@ size_t kvr_space_before(const uint8_t *text, size_t size)
     return at;
 }
 
-size_t kvr_space_after(const uint8_t *text, size_t size)
+size_t kvr__space_after(const uint8_t *text, size_t size)
 {
     size_t end = size;
 
@@ -325,16 +326,16 @@ size_t kvr_space_after(const uint8_t *text, size_t size)
     return size - end;
 }
 
-struct kvr_view kvr_tokenizer_piece(const struct kvr_tokenizer *t, int32_t id)
+struct kvr_slice kvr__tokenizer_piece(const struct kvr_tokenizer *t, int32_t id)
 {
     if (id < 0 || (size_t)id >= t->n)
-        return (struct kvr_view){"", 0};
+        return (struct kvr_slice){"", 0};
     return t->pieces[id];
 }
 
-enum kvr_token_class kvr_tokenizer_class(struct kvr_tokenizer *t, int32_t id)
+enum kvr_token_class kvr__tokenizer_class(struct kvr_tokenizer *t, int32_t id)
 {
-    const struct kvr_view piece = kvr_tokenizer_piece(t, id);
+    const struct kvr_slice piece = kvr__tokenizer_piece(t, id);
     const uint8_t *bytes = (const uint8_t *)piece.bytes;
     size_t bad;
 
@@ -343,7 +344,7 @@ enum kvr_token_class kvr_tokenizer_class(struct kvr_tokenizer *t, int32_t id)
         return KVR_TOKEN_SPECIAL;
     if (piece.size == 0 || !kvr_utf8_valid(bytes, piece.size, &bad))
         return KVR_TOKEN_TEXT;
-    switch (kvr_classifier_run(t->classifier, bytes, piece.size)) {
+    switch (kvr__classifier_run(t->classifier, bytes, piece.size)) {
     case KVR_TEXT_SPACE:
         return KVR_TOKEN_SPACE;
     case KVR_TEXT_DIGIT:
@@ -356,22 +357,22 @@ enum kvr_token_class kvr_tokenizer_class(struct kvr_tokenizer *t, int32_t id)
     return KVR_TOKEN_TEXT;
 }
 
-size_t kvr_tokenizer_size(const struct kvr_tokenizer *t)
+size_t kvr__tokenizer_size(const struct kvr_tokenizer *t)
 {
     return t->n;
 }
 
-int32_t kvr_tokenizer_bos(const struct kvr_tokenizer *t)
+int32_t kvr__tokenizer_bos(const struct kvr_tokenizer *t)
 {
     return t->bos;
 }
 
-bool kvr_tokenizer_adds_bos(const struct kvr_tokenizer *t)
+bool kvr__tokenizer_adds_bos(const struct kvr_tokenizer *t)
 {
     return t->add_bos;
 }
 
-bool kvr_tokenizer_is_end(const struct kvr_tokenizer *t, int32_t id)
+bool kvr__tokenizer_is_end(const struct kvr_tokenizer *t, int32_t id)
 {
     for (size_t i = 0; i < t->n_end; i++)
         if (t->end[i] == id)
@@ -379,9 +380,9 @@ bool kvr_tokenizer_is_end(const struct kvr_tokenizer *t, int32_t id)
     return false;
 }
 
-bool kvr_tokenizer_add_end(struct kvr_tokenizer *t, int32_t id)
+bool kvr__tokenizer_add_end(struct kvr_tokenizer *t, int32_t id)
 {
-    if (kvr_tokenizer_is_end(t, id))
+    if (kvr__tokenizer_is_end(t, id))
         return true;
     if (t->n_end == KVR_MAX_END)
         return false;
@@ -389,13 +390,13 @@ bool kvr_tokenizer_add_end(struct kvr_tokenizer *t, int32_t id)
     return true;
 }
 
-int32_t kvr_tokenizer_special(const struct kvr_tokenizer *t, const char *text)
+int32_t kvr__tokenizer_special(const struct kvr_tokenizer *t, const char *text)
 {
-    return kvr_text_map_find(&t->special, kvr_view_of(text));
+    return kvr__text_map_find(&t->special, kvr_slice_of(text));
 }
 
-struct kvr_view kvr_tokenizer_chat_template(const struct kvr_tokenizer *t)
+struct kvr_slice kvr__tokenizer_chat_template(const struct kvr_tokenizer *t)
 {
-    return t->chat_template != NULL ? kvr_view_of(t->chat_template)
-                                    : (struct kvr_view){0};
+    return t->chat_template != NULL ? kvr_slice_of(t->chat_template)
+                                    : (struct kvr_slice){0};
 }

@@ -18,7 +18,7 @@
 #include "kvr_error.h"
 #include "kvr_trace.h"
 #include "pretokenize.h"
-#include "view.h"
+#include "slice.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -51,15 +51,15 @@ enum {
 struct kvr_vocabulary {
     enum kvr_tokenizer_kind kind;
     size_t n;
-    const struct kvr_view *texts;  /* [n] as stored */
-    const uint8_t *types;          /* [n], NULL: all normal */
-    const uint8_t *flags;          /* [n] of the above; NULL: none */
-    const float *scores;           /* [n], SPM without merges */
-    const struct kvr_view *merges; /* [n_merges] "left right"; BPE, and SPM
-                                    * that merges by rank */
+    const struct kvr_slice *texts;  /* [n] as stored */
+    const uint8_t *types;           /* [n], NULL: all normal */
+    const uint8_t *flags;           /* [n] of the above; NULL: none */
+    const float *scores;            /* [n], SPM without merges */
+    const struct kvr_slice *merges; /* [n_merges] "left right"; BPE, and SPM
+                                     * that merges by rank */
     size_t n_merges;
-    struct kvr_view pre; /* name of the pre-tokenizer, BPE only; without
-                          * bytes the patterns apply */
+    struct kvr_slice pre; /* name of the pre-tokenizer, BPE only; without
+                           * bytes the patterns apply */
     const struct kvr_pattern *patterns;
     size_t n_patterns;
     int32_t bos;              /* -1: none */
@@ -73,28 +73,28 @@ struct kvr_vocabulary {
     bool split_blanks; /* SPM: no piece has a blank but at its start */
     bool whole_words;  /* BPE: a word that is a token is not built by merges */
     bool nfc;          /* refuse what normal form C might change */
-    struct kvr_view chat_template; /* no bytes: none */
+    struct kvr_slice chat_template; /* no bytes: none */
 };
 
 struct kvr_tokenizer;
 
-enum kvr_status kvr_tokenizer_new(struct kvr_tokenizer **out,
-                                  const struct kvr_vocabulary *vocabulary,
-                                  struct kvr_error *err) KVR_MUST_CHECK;
+enum kvr_status kvr__tokenizer_new(struct kvr_tokenizer **out,
+                                   const struct kvr_vocabulary *vocabulary,
+                                   struct kvr_error *err) KVR_MUST_CHECK;
 /* From GGUF metadata. *out is NULL, and that is fine, where the file has no
  * tokenizer.ggml.model. */
-enum kvr_status kvr_tokenizer_from_gguf(struct kvr_tokenizer **out,
-                                        const struct kvr_gguf *gguf,
-                                        struct kvr_error *err) KVR_MUST_CHECK;
+enum kvr_status kvr__tokenizer_from_gguf(struct kvr_tokenizer **out,
+                                         const struct kvr_gguf *gguf,
+                                         struct kvr_error *err) KVR_MUST_CHECK;
 /* From a Hugging Face tokenizer.json. Ids that end a generation, the BOS id
  * and the chat template come from the files beside it where they are there:
  * tokenizer_config.json, generation_config.json, chat_template.jinja.
  * KVR_ERR_INPUT: not such a file, or damaged; KVR_ERR_UNSUPPORTED names the
  * normalizer, pre-tokenizer, pattern or option that is not understood. */
-enum kvr_status kvr_tokenizer_from_json(struct kvr_tokenizer **out,
-                                        const char *path,
-                                        struct kvr_error *err) KVR_MUST_CHECK;
-void kvr_tokenizer_free(struct kvr_tokenizer *tokenizer);
+enum kvr_status kvr__tokenizer_from_json(struct kvr_tokenizer **out,
+                                         const char *path,
+                                         struct kvr_error *err) KVR_MUST_CHECK;
+void kvr__tokenizer_free(struct kvr_tokenizer *tokenizer);
 
 /* Ids of a text. Zero-initialise; free ids. */
 struct kvr_ids {
@@ -103,37 +103,37 @@ struct kvr_ids {
     bool spaced; /* the first id's piece begins with an added blank */
 };
 
-enum kvr_status kvr_ids_add(struct kvr_ids *ids, int32_t id,
-                            struct kvr_error *err) KVR_MUST_CHECK;
+enum kvr_status kvr__ids_add(struct kvr_ids *ids, int32_t id,
+                             struct kvr_error *err) KVR_MUST_CHECK;
 
 /* Appends the ids of text; no BOS. special: special-token strings in the text
  * become their ids. KVR_ERR_INPUT names the offset of a byte that the
  * vocabulary cannot express. Not thread-safe. */
-enum kvr_status kvr_tokenizer_encode(struct kvr_ids *out,
-                                     struct kvr_tokenizer *tokenizer,
-                                     const uint8_t *text, size_t size,
-                                     bool special,
-                                     struct kvr_error *err) KVR_MUST_CHECK;
+enum kvr_status kvr__tokenizer_encode(struct kvr_ids *out,
+                                      struct kvr_tokenizer *tokenizer,
+                                      const uint8_t *text, size_t size,
+                                      bool special,
+                                      struct kvr_error *err) KVR_MUST_CHECK;
 
 /* The bytes of a token, borrowed; empty for an id that there is not. */
-struct kvr_view kvr_tokenizer_piece(const struct kvr_tokenizer *tokenizer,
-                                    int32_t id);
-enum kvr_token_class kvr_tokenizer_class(struct kvr_tokenizer *tokenizer,
-                                         int32_t id);
+struct kvr_slice kvr__tokenizer_piece(const struct kvr_tokenizer *tokenizer,
+                                      int32_t id);
+enum kvr_token_class kvr__tokenizer_class(struct kvr_tokenizer *tokenizer,
+                                          int32_t id);
 
-size_t kvr_tokenizer_size(const struct kvr_tokenizer *tokenizer);
+size_t kvr__tokenizer_size(const struct kvr_tokenizer *tokenizer);
 /* -1: none. */
-int32_t kvr_tokenizer_bos(const struct kvr_tokenizer *tokenizer);
-bool kvr_tokenizer_adds_bos(const struct kvr_tokenizer *tokenizer);
+int32_t kvr__tokenizer_bos(const struct kvr_tokenizer *tokenizer);
+bool kvr__tokenizer_adds_bos(const struct kvr_tokenizer *tokenizer);
 /* Generation ends at this id. */
-bool kvr_tokenizer_is_end(const struct kvr_tokenizer *tokenizer, int32_t id);
+bool kvr__tokenizer_is_end(const struct kvr_tokenizer *tokenizer, int32_t id);
 /* Ends generations at one more id; false where there is no room for it. */
-bool kvr_tokenizer_add_end(struct kvr_tokenizer *tokenizer, int32_t id);
+bool kvr__tokenizer_add_end(struct kvr_tokenizer *tokenizer, int32_t id);
 /* Id of a special or user-defined token with this text; -1: none. */
-int32_t kvr_tokenizer_special(const struct kvr_tokenizer *tokenizer,
-                              const char *text);
+int32_t kvr__tokenizer_special(const struct kvr_tokenizer *tokenizer,
+                               const char *text);
 /* As the model's files have it, borrowed; no bytes: none. */
-struct kvr_view
-kvr_tokenizer_chat_template(const struct kvr_tokenizer *tokenizer);
+struct kvr_slice
+kvr__tokenizer_chat_template(const struct kvr_tokenizer *tokenizer);
 
 #endif

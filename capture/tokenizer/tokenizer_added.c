@@ -63,9 +63,9 @@ static void keep_different(struct kvr_added *added, size_t n)
             added->sizes[added->n_sizes++] = added->sizes[i];
 }
 
-enum kvr_status kvr_added_init(struct kvr_added *added,
-                               const struct kvr_tokenizer *t, bool normalized,
-                               struct kvr_error *err)
+enum kvr_status kvr__added_init(struct kvr_added *added,
+                                const struct kvr_tokenizer *t, bool normalized,
+                                struct kvr_error *err)
 {
     size_t n = 0, bytes = 1;
     enum kvr_status status;
@@ -79,7 +79,7 @@ enum kvr_status kvr_added_init(struct kvr_added *added,
     added->arena = kvr_calloc(bytes, 1);
     if (added->sizes == NULL || added->arena == NULL)
         return kvr_no_memory(err, "special tokens", bytes);
-    if ((status = kvr_text_map_init(&added->map, n, err)) != KVR_OK)
+    if ((status = kvr__text_map_init(&added->map, n, err)) != KVR_OK)
         return status;
     uint8_t *to = added->arena;
     n = 0;
@@ -93,8 +93,9 @@ enum kvr_status kvr_added_init(struct kvr_added *added,
         else
             memcpy(to, text, size);
         /* the first of equal texts counts */
-        (void)kvr_text_map_add(
-            &added->map, (struct kvr_view){(const char *)to, size}, (int32_t)i);
+        (void)kvr__text_map_add(&added->map,
+                                (struct kvr_slice){(const char *)to, size},
+                                (int32_t)i);
         added->start[to[0]] = true;
         added->sizes[n++] = size;
         to += size;
@@ -103,16 +104,16 @@ enum kvr_status kvr_added_init(struct kvr_added *added,
     return KVR_OK;
 }
 
-void kvr_added_fini(struct kvr_added *added)
+void kvr__added_fini(struct kvr_added *added)
 {
-    kvr_text_map_fini(&added->map);
+    kvr__text_map_fini(&added->map);
     free(added->arena);
     free(added->sizes);
 }
 
 /* ---- a pass ---- */
 
-struct search {
+struct added_search {
     struct kvr_ids *out;
     struct kvr_tokenizer *t;
     const uint8_t *base; /* the whole text */
@@ -120,7 +121,7 @@ struct search {
 };
 
 /* Id of the longest token at text, and its size; -1: none. */
-static int32_t find(size_t *size, const struct search *s,
+static int32_t find(size_t *size, const struct added_search *s,
                     const struct kvr_added *added, const uint8_t *text,
                     size_t left)
 {
@@ -130,8 +131,8 @@ static int32_t find(size_t *size, const struct search *s,
         *size = added->sizes[i];
         if (*size > left)
             continue;
-        const struct kvr_view view = {(const char *)text, *size};
-        const int32_t id = kvr_text_map_find(&added->map, view);
+        const struct kvr_slice view = {(const char *)text, *size};
+        const int32_t id = kvr__text_map_find(&added->map, view);
         if (id >= 0 && (s->control || s->t->types[id] == KVR_TYPE_USER))
             return id;
     }
@@ -139,13 +140,14 @@ static int32_t find(size_t *size, const struct search *s,
 }
 
 /* Bytes from..to of the piece are no token of the pass. */
-typedef enum kvr_status (*rest_fn)(struct search *s, const void *piece,
+typedef enum kvr_status (*rest_fn)(struct added_search *s, const void *piece,
                                    size_t from, size_t to,
                                    struct kvr_error *err);
 
 /* Adds the tokens in text, with the white space that they strip, and hands
  * what lies between them to `rest`. */
-static enum kvr_status run_pass(struct search *s, const struct kvr_added *added,
+static enum kvr_status run_pass(struct added_search *s,
+                                const struct kvr_added *added,
                                 const uint8_t *text, size_t size, rest_fn rest,
                                 const void *piece, struct kvr_error *err)
 {
@@ -161,15 +163,15 @@ static enum kvr_status run_pass(struct search *s, const struct kvr_added *added,
         }
         size_t start = at, stop = at + found;
         if ((s->t->flags[id] & KVR_STRIP_LEFT) != 0)
-            start =
-                at > from ? at - kvr_space_after(text + from, at - from) : from;
+            start = at > from ? at - kvr__space_after(text + from, at - from)
+                              : from;
         if ((s->t->flags[id] & KVR_STRIP_RIGHT) != 0)
-            stop += kvr_space_before(text + stop, size - stop);
+            stop += kvr__space_before(text + stop, size - stop);
         if (start > from)
             status = rest(s, piece, from, start, err);
         /* all of it may be the white space of the token before */
         if (status == KVR_OK && start < stop)
-            status = kvr_ids_add(s->out, id, err);
+            status = kvr__ids_add(s->out, id, err);
         at += found;
         from = stop;
     }
@@ -180,14 +182,14 @@ static enum kvr_status run_pass(struct search *s, const struct kvr_added *added,
 
 /* ---- the second pass, and what is left ---- */
 
-static enum kvr_status encode_plain(struct search *s, const uint8_t *text,
+static enum kvr_status encode_plain(struct added_search *s, const uint8_t *text,
                                     size_t size, struct kvr_error *err)
 {
     const bool first = text == s->base;
 
     if (s->t->kind == KVR_TOKENIZER_BPE)
-        return kvr_bpe_encode(s->out, s->t, s->base, text, size, first, err);
-    return kvr_spm_encode(s->out, s->t, s->base, text, size, first, err);
+        return kvr__bpe_encode(s->out, s->t, s->base, text, size, first, err);
+    return kvr__spm_encode(s->out, s->t, s->base, text, size, first, err);
 }
 
 /* Text that the second pass looks at, and its bytes' places in the raw one. */
@@ -196,7 +198,7 @@ struct piece {
     const size_t *raw; /* NULL: as it is */
 };
 
-static enum kvr_status encode_rest(struct search *s, const void *piece,
+static enum kvr_status encode_rest(struct added_search *s, const void *piece,
                                    size_t from, size_t to,
                                    struct kvr_error *err)
 {
@@ -210,8 +212,9 @@ static enum kvr_status encode_rest(struct search *s, const void *piece,
     return encode_plain(s, p->raw_text + begin, end - begin, err);
 }
 
-static enum kvr_status look_in_normalised(struct search *s, const uint8_t *text,
-                                          size_t size, struct kvr_error *err)
+static enum kvr_status look_in_normalised(struct added_search *s,
+                                          const uint8_t *text, size_t size,
+                                          struct kvr_error *err)
 {
     size_t room, places;
 
@@ -234,7 +237,7 @@ static enum kvr_status look_in_normalised(struct search *s, const uint8_t *text,
     return status;
 }
 
-static enum kvr_status second_pass(struct search *s, const void *text,
+static enum kvr_status second_pass(struct added_search *s, const void *text,
                                    size_t from, size_t to,
                                    struct kvr_error *err)
 {
@@ -249,14 +252,15 @@ static enum kvr_status second_pass(struct search *s, const void *text,
                     err);
 }
 
-enum kvr_status kvr_tokenizer_encode(struct kvr_ids *out,
-                                     struct kvr_tokenizer *t,
-                                     const uint8_t *text, size_t size,
-                                     bool special, struct kvr_error *err)
+enum kvr_status kvr__tokenizer_encode(struct kvr_ids *out,
+                                      struct kvr_tokenizer *t,
+                                      const uint8_t *text, size_t size,
+                                      bool special, struct kvr_error *err)
 {
-    struct search s = {.out = out, .t = t, .base = text, .control = special};
+    struct added_search s = {
+        .out = out, .t = t, .base = text, .control = special};
     const enum kvr_status status =
-        t->nfc ? kvr_nfc_check(text, size, err) : KVR_OK;
+        t->nfc ? kvr__nfc_check(text, size, err) : KVR_OK;
 
     if (status != KVR_OK)
         return status;

@@ -13,7 +13,7 @@
 #include "map.h"
 
 #include "kvr_error.h"
-#include "view.h"
+#include "slice.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -30,9 +30,9 @@ struct kvr_added {
 };
 
 /* Special and user tokens of t with KVR_NORMALIZED or without. */
-enum kvr_status kvr_added_init(struct kvr_added *added,
-                               const struct kvr_tokenizer *t, bool normalized,
-                               struct kvr_error *err) KVR_MUST_CHECK;
-void kvr_added_fini(struct kvr_added *added);
+enum kvr_status kvr__added_init(struct kvr_added *added,
+                                const struct kvr_tokenizer *t, bool normalized,
+                                struct kvr_error *err) KVR_MUST_CHECK;
+void kvr__added_fini(struct kvr_added *added);
 
 #endif

@@ -38,7 +38,7 @@ static enum kvr_status load_beside(json_t **out, const char *path,
 
     *out = NULL;
     if (status == KVR_OK && there)
-        status = kvr_json_load(out, file, err);
+        status = kvr__json_load(out, file, err);
     free(file);
     return status;
 }
@@ -46,11 +46,11 @@ static enum kvr_status load_beside(json_t **out, const char *path,
 /* "eos_token": "</s>", or an object with that as its content. */
 static int32_t named(const struct kvr_vocabulary *v, const json_t *value)
 {
-    const struct kvr_view text = kvr_json_text(
+    const struct kvr_slice text = kvr__json_text(
         json_is_object(value) ? json_object_get(value, "content") : value);
 
     for (size_t i = 0; text.size > 0 && i < v->n; i++)
-        if (kvr_view_compare(v->texts[i], text) == 0)
+        if (kvr_slice_compare(v->texts[i], text) == 0)
             return (int32_t)i;
     return -1;
 }
@@ -79,13 +79,13 @@ static void add_ends(struct kvr_vocabulary *v, const json_t *value)
 static enum kvr_status take_chat(char **chat, const json_t *value,
                                  struct kvr_error *err)
 {
-    struct kvr_view text = kvr_json_text(value);
+    struct kvr_slice text = kvr__json_text(value);
 
     for (size_t i = 0; i < json_array_size(value); i++) {
         const json_t *item = json_array_get(value, i);
-        if (kvr_view_is(kvr_json_text(json_object_get(item, "name")),
-                        "default"))
-            text = kvr_json_text(json_object_get(item, "template"));
+        if (kvr_slice_is(kvr__json_text(json_object_get(item, "name")),
+                         "default"))
+            text = kvr__json_text(json_object_get(item, "template"));
     }
     if (text.size == 0)
         return KVR_OK;
@@ -103,7 +103,7 @@ static enum kvr_status check_adding(const struct kvr_vocabulary *v,
     const json_t *bos = json_object_get(config, "add_bos_token");
     const int32_t named_bos = named(v, json_object_get(config, "bos_token"));
 
-    if (kvr_json_flag(config, "add_eos_token", false))
+    if (kvr__json_flag(config, "add_eos_token", false))
         return kvr_fail(err, KVR_ERR_UNSUPPORTED,
                         "%s: add_eos_token in tokenizer_config.json beside it "
                         "is supported as false only; --ids takes token ids "
@@ -181,8 +181,8 @@ static enum kvr_status read_template(char **chat, const char *path,
     return status;
 }
 
-enum kvr_status kvr_json_read_beside(struct kvr_vocabulary *v, char **chat,
-                                     const char *path, struct kvr_error *err)
+enum kvr_status kvr__json_read_beside(struct kvr_vocabulary *v, char **chat,
+                                      const char *path, struct kvr_error *err)
 {
     enum kvr_status status;
 

@@ -11,7 +11,7 @@
 
 /* What the vocabulary points to while the tokenizer is made. */
 struct parts {
-    struct kvr_view *texts, *merges;
+    struct kvr_slice *texts, *merges;
     uint8_t *types;
     float *scores;
 };
@@ -22,18 +22,18 @@ static enum kvr_status find_numbers(const struct kvr_gguf_value **out,
                                     const char *key, size_t n,
                                     struct kvr_error *err)
 {
-    const struct kvr_gguf_value *value = kvr_gguf_find(gguf, key);
+    const struct kvr_gguf_value *value = kvr__gguf_find(gguf, key);
     double number;
 
     *out = value;
     if (value == NULL)
         return KVR_OK;
     if (value->type != KVR_GGUF_ARRAY || value->n != n ||
-        !kvr_gguf_number(&number, value, 0))
+        !kvr__gguf_number(&number, value, 0))
         return kvr_fail(err, KVR_ERR_INPUT,
                         "%s: %s: expected an array of %zu numbers, one per "
                         "token",
-                        kvr_gguf_path(gguf), key, n);
+                        kvr__gguf_path(gguf), key, n);
     return KVR_OK;
 }
 
@@ -52,13 +52,13 @@ static enum kvr_status read_types(struct parts *parts,
     if (parts->types == NULL)
         return kvr_no_memory(err, "token types", n);
     for (size_t i = 0; i < n; i++) {
-        (void)kvr_gguf_number(&number, value, i);
+        (void)kvr__gguf_number(&number, value, i);
         if (!(number >= KVR_TYPE_NORMAL && number <= KVR_TYPE_BYTE) ||
             number != (double)(uint8_t)number)
             return kvr_fail(err, KVR_ERR_INPUT,
                             "%s: " KEY "token_type: token %zu has type %g, "
                             "expected 1 to 6",
-                            kvr_gguf_path(gguf), i, number);
+                            kvr__gguf_path(gguf), i, number);
         parts->types[i] = (uint8_t)number;
     }
     return KVR_OK;
@@ -77,16 +77,16 @@ static enum kvr_status read_scores(struct parts *parts,
         return status;
     if (value == NULL)
         return kvr_fail(err, KVR_ERR_INPUT, "%s: has no " KEY "scores",
-                        kvr_gguf_path(gguf));
+                        kvr__gguf_path(gguf));
     parts->scores = kvr_calloc(n, sizeof *parts->scores);
     if (parts->scores == NULL)
         return kvr_no_memory(err, "token scores", n);
     for (size_t i = 0; i < n; i++) {
-        (void)kvr_gguf_number(&number, value, i);
+        (void)kvr__gguf_number(&number, value, i);
         if (number != number)
             return kvr_fail(err, KVR_ERR_INPUT,
                             "%s: " KEY "scores: token %zu has no number",
-                            kvr_gguf_path(gguf), i);
+                            kvr__gguf_path(gguf), i);
         parts->scores[i] = (float)number;
     }
     return KVR_OK;
@@ -97,7 +97,7 @@ static enum kvr_status read_id(int32_t *out, const struct kvr_gguf *gguf,
 {
     uint32_t id = 0;
     bool found;
-    const enum kvr_status status = kvr_gguf_u32(&id, &found, gguf, key, err);
+    const enum kvr_status status = kvr__gguf_u32(&id, &found, gguf, key, err);
 
     *out = -1;
     if (status != KVR_OK || !found)
@@ -105,7 +105,7 @@ static enum kvr_status read_id(int32_t *out, const struct kvr_gguf *gguf,
     if (id >= n)
         return kvr_fail(err, KVR_ERR_INPUT,
                         "%s: %s is %" PRIu32 " in a vocabulary of %zu tokens",
-                        kvr_gguf_path(gguf), key, id, n);
+                        kvr__gguf_path(gguf), key, id, n);
     *out = (int32_t)id;
     return KVR_OK;
 }
@@ -133,22 +133,22 @@ static enum kvr_status read_bpe(struct kvr_vocabulary *v, struct parts *parts,
 {
     bool found;
     enum kvr_status status =
-        kvr_gguf_string(&v->pre, &found, gguf, KEY "pre", err);
+        kvr__gguf_string(&v->pre, &found, gguf, KEY "pre", err);
 
     if (status == KVR_OK && !found)
         return kvr_fail(err, KVR_ERR_INPUT,
                         "%s: has no " KEY "pre: how text is cut into words "
                         "is not stated, and the ids would be a guess; --ids "
                         "takes token ids instead",
-                        kvr_gguf_path(gguf));
+                        kvr__gguf_path(gguf));
     if (status != KVR_OK ||
-        (status = kvr_gguf_strings(&parts->merges, &v->n_merges, gguf,
-                                   KEY "merges", err)) != KVR_OK)
+        (status = kvr__gguf_strings(&parts->merges, &v->n_merges, gguf,
+                                    KEY "merges", err)) != KVR_OK)
         return status;
     v->merges = parts->merges;
     if (v->merges == NULL)
         return kvr_fail(err, KVR_ERR_INPUT, "%s: has no " KEY "merges",
-                        kvr_gguf_path(gguf));
+                        kvr__gguf_path(gguf));
     return KVR_OK;
 }
 
@@ -162,27 +162,27 @@ static enum kvr_status refuse_ends(const struct kvr_gguf *gguf,
 
     for (size_t i = 0; i < 2 && status == KVR_OK; i++) {
         bool adds = false;
-        status = kvr_gguf_bool(&adds, NULL, gguf, keys[i], err);
+        status = kvr__gguf_bool(&adds, NULL, gguf, keys[i], err);
         if (status == KVR_OK && adds)
             return kvr_fail(err, KVR_ERR_UNSUPPORTED,
                             "%s: %s is supported as false only; --ids takes "
                             "token ids instead of text",
-                            kvr_gguf_path(gguf), keys[i]);
+                            kvr__gguf_path(gguf), keys[i]);
     }
     return status;
 }
 
 static enum kvr_status read_kind(struct kvr_vocabulary *v, struct parts *parts,
                                  const struct kvr_gguf *gguf,
-                                 struct kvr_view model, struct kvr_error *err)
+                                 struct kvr_slice model, struct kvr_error *err)
 {
-    char shown[KVR_VIEW_TEXT];
+    char shown[KVR_SLICE_TEXT];
     enum kvr_status status;
 
-    if (kvr_view_is(model, "gpt2")) {
+    if (kvr_slice_is(model, "gpt2")) {
         v->kind = KVR_TOKENIZER_BPE;
         status = read_bpe(v, parts, gguf, err);
-    } else if (kvr_view_is(model, "llama")) {
+    } else if (kvr_slice_is(model, "llama")) {
         v->kind = KVR_TOKENIZER_SPM;
         v->add_space = true; /* unless the file says otherwise */
         status = read_scores(parts, gguf, v->n, err);
@@ -191,13 +191,13 @@ static enum kvr_status read_kind(struct kvr_vocabulary *v, struct parts *parts,
         return kvr_fail(err, KVR_ERR_UNSUPPORTED,
                         "%s: " KEY "model '%s' is not supported (supported: "
                         "gpt2 llama); --ids takes token ids instead of text",
-                        kvr_gguf_path(gguf), kvr_view_show(shown, model));
+                        kvr__gguf_path(gguf), kvr_slice_show(shown, model));
     }
     if (status != KVR_OK ||
-        (status = kvr_gguf_bool(&v->add_space, NULL, gguf,
-                                KEY "add_space_prefix", err)) != KVR_OK ||
-        (status = kvr_gguf_bool(&v->add_bos, NULL, gguf, KEY "add_bos_token",
-                                err)) != KVR_OK)
+        (status = kvr__gguf_bool(&v->add_space, NULL, gguf,
+                                 KEY "add_space_prefix", err)) != KVR_OK ||
+        (status = kvr__gguf_bool(&v->add_bos, NULL, gguf, KEY "add_bos_token",
+                                 err)) != KVR_OK)
         return status;
     return refuse_ends(gguf, err);
 }
@@ -205,45 +205,45 @@ static enum kvr_status read_kind(struct kvr_vocabulary *v, struct parts *parts,
 static enum kvr_status read_vocabulary(struct kvr_vocabulary *v,
                                        struct parts *parts,
                                        const struct kvr_gguf *gguf,
-                                       struct kvr_view model,
+                                       struct kvr_slice model,
                                        struct kvr_error *err)
 {
     enum kvr_status status =
-        kvr_gguf_strings(&parts->texts, &v->n, gguf, KEY "tokens", err);
+        kvr__gguf_strings(&parts->texts, &v->n, gguf, KEY "tokens", err);
 
     if (status != KVR_OK)
         return status;
     if (v->n == 0)
         return kvr_fail(err, KVR_ERR_INPUT, "%s: has no " KEY "tokens",
-                        kvr_gguf_path(gguf));
+                        kvr__gguf_path(gguf));
     v->texts = parts->texts;
     if ((status = read_types(parts, gguf, v->n, err)) != KVR_OK ||
         (status = read_ids(v, gguf, err)) != KVR_OK)
         return status;
     v->types = parts->types;
-    if ((status = kvr_gguf_string(&v->chat_template, NULL, gguf,
-                                  "tokenizer.chat_template", err)) != KVR_OK)
+    if ((status = kvr__gguf_string(&v->chat_template, NULL, gguf,
+                                   "tokenizer.chat_template", err)) != KVR_OK)
         return status;
     return read_kind(v, parts, gguf, model, err);
 }
 
-enum kvr_status kvr_tokenizer_from_gguf(struct kvr_tokenizer **out,
-                                        const struct kvr_gguf *gguf,
-                                        struct kvr_error *err)
+enum kvr_status kvr__tokenizer_from_gguf(struct kvr_tokenizer **out,
+                                         const struct kvr_gguf *gguf,
+                                         struct kvr_error *err)
 {
     struct kvr_vocabulary v = {0};
-    struct kvr_view model = {0};
+    struct kvr_slice model = {0};
     struct parts parts = {0};
     bool found;
     enum kvr_status status =
-        kvr_gguf_string(&model, &found, gguf, KEY "model", err);
+        kvr__gguf_string(&model, &found, gguf, KEY "model", err);
 
     *out = NULL;
     if (status != KVR_OK || !found)
         return status;
     status = read_vocabulary(&v, &parts, gguf, model, err);
     if (status == KVR_OK)
-        status = kvr_tokenizer_new(out, &v, err);
+        status = kvr__tokenizer_new(out, &v, err);
     free(parts.texts);
     free(parts.merges);
     free(parts.types);

@@ -15,21 +15,21 @@
 
 enum { MAX_BYTES = 1 << 28, MAX_GAP = 1 << 16 };
 
-struct kvr_view kvr_json_text(const json_t *value)
+struct kvr_slice kvr__json_text(const json_t *value)
 {
-    return json_is_string(value) ? (struct kvr_view){json_string_value(value),
-                                                     json_string_length(value)}
-                                 : (struct kvr_view){"", 0};
+    return json_is_string(value) ? (struct kvr_slice){json_string_value(value),
+                                                      json_string_length(value)}
+                                 : (struct kvr_slice){"", 0};
 }
 
-bool kvr_json_flag(const json_t *object, const char *key, bool otherwise)
+bool kvr__json_flag(const json_t *object, const char *key, bool otherwise)
 {
     const json_t *value = json_object_get(object, key);
 
     return json_is_boolean(value) ? json_is_true(value) : otherwise;
 }
 
-bool kvr_json_unset(const json_t *object, const char *key)
+bool kvr__json_unset(const json_t *object, const char *key)
 {
     const json_t *value = json_object_get(object, key);
 
@@ -37,8 +37,8 @@ bool kvr_json_unset(const json_t *object, const char *key)
            (json_is_string(value) && json_string_length(value) == 0);
 }
 
-enum kvr_status kvr_json_load(json_t **out, const char *path,
-                              struct kvr_error *err)
+enum kvr_status kvr__json_load(json_t **out, const char *path,
+                               struct kvr_error *err)
 {
     uint8_t *text;
     size_t size;
@@ -65,7 +65,7 @@ enum kvr_status kvr_json_load(json_t **out, const char *path,
 struct reading {
     const json_t *model, *added;
     struct kvr_json_steps steps;
-    struct kvr_view *texts, *merges;
+    struct kvr_slice *texts, *merges;
     uint8_t *types, *flags;
     char *joined; /* merges that the file has as pairs */
     struct kvr_vocabulary v;
@@ -74,9 +74,9 @@ struct reading {
 /* Ids of a file are dense but for a few gaps; larger ones would only size
  * allocations. */
 static enum kvr_status check_id(const json_t *id, size_t n_tokens,
-                                struct kvr_view text, struct kvr_error *err)
+                                struct kvr_slice text, struct kvr_error *err)
 {
-    char shown[KVR_VIEW_TEXT];
+    char shown[KVR_SLICE_TEXT];
     const json_int_t value = json_integer_value(id);
 
     if (json_is_integer(id) && value >= 0 &&
@@ -85,7 +85,7 @@ static enum kvr_status check_id(const json_t *id, size_t n_tokens,
     return kvr_fail(err, KVR_ERR_INPUT,
                     "token '%s' has the id %" JSON_INTEGER_FORMAT
                     ", expected 0 to about %zu",
-                    kvr_view_show(shown, text), value, n_tokens);
+                    kvr_slice_show(shown, text), value, n_tokens);
 }
 
 /* The largest id plus one, all ids checked. */
@@ -99,7 +99,7 @@ static enum kvr_status count_tokens(struct reading *r, struct kvr_error *err)
         return kvr_fail(err, KVR_ERR_INPUT, "model.vocab is no JSON object");
     for (void *at = json_object_iter((json_t *)(uintptr_t)vocab); at != NULL;
          at = json_object_iter_next((json_t *)(uintptr_t)vocab, at)) {
-        const struct kvr_view text = kvr_view_of(json_object_iter_key(at));
+        const struct kvr_slice text = kvr_slice_of(json_object_iter_key(at));
         const json_t *id = json_object_iter_value(at);
         if ((status = check_id(id, total, text, err)) != KVR_OK)
             return status;
@@ -109,8 +109,8 @@ static enum kvr_status count_tokens(struct reading *r, struct kvr_error *err)
     for (size_t i = 0; i < json_array_size(r->added); i++) {
         const json_t *token = json_array_get(r->added, i);
         const json_t *id = json_object_get(token, "id");
-        const struct kvr_view text =
-            kvr_json_text(json_object_get(token, "content"));
+        const struct kvr_slice text =
+            kvr__json_text(json_object_get(token, "content"));
         if ((status = check_id(id, total, text, err)) != KVR_OK)
             return status;
         if ((size_t)json_integer_value(id) >= r->v.n)
@@ -119,7 +119,7 @@ static enum kvr_status count_tokens(struct reading *r, struct kvr_error *err)
     return KVR_OK;
 }
 
-static bool is_byte_text(struct kvr_view text)
+static bool is_byte_text(struct kvr_slice text)
 {
     return text.size == 6 && memcmp(text.bytes, "<0x", 3) == 0 &&
            text.bytes[5] == '>';
@@ -128,17 +128,17 @@ static bool is_byte_text(struct kvr_view text)
 static enum kvr_status read_vocab(struct reading *r, struct kvr_error *err)
 {
     json_t *vocab = json_object_get(r->model, "vocab");
-    char shown[KVR_VIEW_TEXT];
+    char shown[KVR_SLICE_TEXT];
 
     for (void *at = json_object_iter(vocab); at != NULL;
          at = json_object_iter_next(vocab, at)) {
-        const struct kvr_view text = kvr_view_of(json_object_iter_key(at));
+        const struct kvr_slice text = kvr_slice_of(json_object_iter_key(at));
         const size_t id =
             (size_t)json_integer_value(json_object_iter_value(at));
         if (r->types[id] != KVR_TYPE_UNUSED)
             return kvr_fail(err, KVR_ERR_INPUT,
                             "token '%s' has the id %zu of another token",
-                            kvr_view_show(shown, text), id);
+                            kvr_slice_show(shown, text), id);
         r->texts[id] = text;
         r->types[id] = r->v.kind == KVR_TOKENIZER_SPM && is_byte_text(text)
                            ? KVR_TYPE_BYTE
@@ -158,7 +158,7 @@ static uint8_t added_flags(const json_t *token, bool in_vocabulary)
     uint8_t flags = in_vocabulary ? 0 : KVR_NOT_MERGED;
 
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
-        if (kvr_json_flag(token, rows[i].name, false))
+        if (kvr__json_flag(token, rows[i].name, false))
             flags |= rows[i].flag;
     return flags;
 }
@@ -166,13 +166,13 @@ static uint8_t added_flags(const json_t *token, bool in_vocabulary)
 static enum kvr_status read_added_token(struct reading *r, const json_t *token,
                                         struct kvr_error *err)
 {
-    const struct kvr_view text =
-        kvr_json_text(json_object_get(token, "content"));
+    const struct kvr_slice text =
+        kvr__json_text(json_object_get(token, "content"));
     const size_t id = (size_t)json_integer_value(json_object_get(token, "id"));
-    const bool special = kvr_json_flag(token, "special", false);
+    const bool special = kvr__json_flag(token, "special", false);
     const json_t *known =
         json_object_get(json_object_get(r->model, "vocab"), text.bytes);
-    char shown[KVR_VIEW_TEXT];
+    char shown[KVR_SLICE_TEXT];
 
     if (text.size == 0)
         return kvr_fail(err, KVR_ERR_INPUT, "added token %zu has no content",
@@ -181,25 +181,25 @@ static enum kvr_status read_added_token(struct reading *r, const json_t *token,
         return kvr_fail(err, KVR_ERR_INPUT,
                         "added token '%s' has the id %zu, but the vocabulary "
                         "has it as %" JSON_INTEGER_FORMAT,
-                        kvr_view_show(shown, text), id,
+                        kvr_slice_show(shown, text), id,
                         json_integer_value(known));
     if (r->types[id] != KVR_TYPE_UNUSED &&
-        kvr_view_compare(r->texts[id], text) != 0)
+        kvr_slice_compare(r->texts[id], text) != 0)
         return kvr_fail(err, KVR_ERR_INPUT,
                         "added token '%s' has the id %zu of another token",
-                        kvr_view_show(shown, text), id);
-    if (kvr_json_flag(token, "single_word", false))
+                        kvr_slice_show(shown, text), id);
+    if (kvr__json_flag(token, "single_word", false))
         return kvr_fail(err, KVR_ERR_UNSUPPORTED,
                         "added token '%s' with single_word is not supported",
-                        kvr_view_show(shown, text));
+                        kvr_slice_show(shown, text));
     r->texts[id] = text;
     r->flags[id] = added_flags(token, known != NULL);
     if ((r->flags[id] & KVR_NORMALIZED) != 0 && r->v.nfc) {
         const enum kvr_status status =
-            kvr_nfc_check((const uint8_t *)text.bytes, text.size, err);
+            kvr__nfc_check((const uint8_t *)text.bytes, text.size, err);
         if (status != KVR_OK) {
             kvr_error_prefix(err, "added token '%s'",
-                             kvr_view_show(shown, text));
+                             kvr_slice_show(shown, text));
             return status;
         }
     }
@@ -225,7 +225,7 @@ static enum kvr_status read_tokens(struct reading *r, struct kvr_error *err)
     if (r->texts == NULL || r->types == NULL || r->flags == NULL)
         return kvr_no_memory(err, "the vocabulary", r->v.n);
     for (size_t i = 0; i < r->v.n; i++)
-        r->texts[i] = (struct kvr_view){"", 0};
+        r->texts[i] = (struct kvr_slice){"", 0};
     memset(r->types, KVR_TYPE_UNUSED, r->v.n);
     status = read_vocab(r, err);
     for (size_t i = 0; i < json_array_size(r->added) && status == KVR_OK; i++)
@@ -237,10 +237,10 @@ static enum kvr_status read_tokens(struct reading *r, struct kvr_error *err)
 }
 
 /* ["left", "right"] as "left right" at *to, which moves on. */
-static bool join_pair(struct kvr_view *out, const json_t *pair, char **to)
+static bool join_pair(struct kvr_slice *out, const json_t *pair, char **to)
 {
-    const struct kvr_view left = kvr_json_text(json_array_get(pair, 0));
-    const struct kvr_view right = kvr_json_text(json_array_get(pair, 1));
+    const struct kvr_slice left = kvr__json_text(json_array_get(pair, 0));
+    const struct kvr_slice right = kvr__json_text(json_array_get(pair, 1));
 
     if (json_array_size(pair) != 2 || left.size == 0 || right.size == 0 ||
         memchr(left.bytes, ' ', left.size) != NULL)
@@ -248,7 +248,7 @@ static bool join_pair(struct kvr_view *out, const json_t *pair, char **to)
     memcpy(*to, left.bytes, left.size);
     (*to)[left.size] = ' ';
     memcpy(*to + left.size + 1, right.bytes, right.size);
-    *out = (struct kvr_view){*to, left.size + 1 + right.size};
+    *out = (struct kvr_slice){*to, left.size + 1 + right.size};
     *to += out->size;
     return true;
 }
@@ -263,9 +263,9 @@ static enum kvr_status read_merges(struct reading *r, struct kvr_error *err)
         return kvr_fail(err, KVR_ERR_INPUT, "model.merges is no JSON array");
     for (size_t i = 0; i < n; i++)
         for (size_t k = 0; k < 2; k++)
-            bytes +=
-                kvr_json_text(json_array_get(json_array_get(list, i), k)).size +
-                1;
+            bytes += kvr__json_text(json_array_get(json_array_get(list, i), k))
+                         .size +
+                     1;
     r->merges = kvr_calloc(n, sizeof *r->merges);
     r->joined = malloc(bytes);
     if (r->merges == NULL || r->joined == NULL)
@@ -274,7 +274,7 @@ static enum kvr_status read_merges(struct reading *r, struct kvr_error *err)
     for (size_t i = 0; i < n; i++) {
         const json_t *merge = json_array_get(list, i);
         if (json_is_string(merge))
-            r->merges[i] = kvr_json_text(merge);
+            r->merges[i] = kvr__json_text(merge);
         else if (!join_pair(&r->merges[i], merge, &to))
             return kvr_fail(err, KVR_ERR_INPUT,
                             "merge %zu is neither \"left right\" nor a pair of "
@@ -292,18 +292,18 @@ static enum kvr_status check_model(const struct reading *r,
     static const char *const options[] = {
         "dropout", "continuing_subword_prefix", "end_of_word_suffix"};
     const json_t *type = json_object_get(r->model, "type");
-    char shown[KVR_VIEW_TEXT];
+    char shown[KVR_SLICE_TEXT];
 
     if (!json_is_object(r->model))
         return kvr_fail(err, KVR_ERR_INPUT,
                         "has no model: not a tokenizer.json");
     /* older files do not say the type of theirs */
-    if (type != NULL && !kvr_view_is(kvr_json_text(type), "BPE"))
+    if (type != NULL && !kvr_slice_is(kvr__json_text(type), "BPE"))
         return kvr_fail(err, KVR_ERR_UNSUPPORTED,
                         "model type '%s' is not supported (supported: BPE)",
-                        kvr_view_show(shown, kvr_json_text(type)));
+                        kvr_slice_show(shown, kvr__json_text(type)));
     for (size_t i = 0; i < sizeof options / sizeof options[0]; i++)
-        if (!kvr_json_unset(r->model, options[i]))
+        if (!kvr__json_unset(r->model, options[i]))
             return kvr_fail(err, KVR_ERR_UNSUPPORTED,
                             "model.%s is not supported", options[i]);
     return KVR_OK;
@@ -318,7 +318,7 @@ static enum kvr_status choose_kind(struct reading *r, struct kvr_error *err)
     v->bos = s->bos;
     v->add_bos = s->bos >= 0;
     v->nfc = s->nfc;
-    v->whole_words = kvr_json_flag(r->model, "ignore_merges", false);
+    v->whole_words = kvr__json_flag(r->model, "ignore_merges", false);
     v->patterns = s->patterns;
     v->n_patterns = s->n_patterns;
     if (s->byte_level) {
@@ -335,7 +335,7 @@ static enum kvr_status choose_kind(struct reading *r, struct kvr_error *err)
     v->split_blanks = s->split_blanks;
     v->prepends = s->prepends;
     v->replaces = s->normalizer_replaces;
-    if (!kvr_json_flag(r->model, "byte_fallback", false))
+    if (!kvr__json_flag(r->model, "byte_fallback", false))
         return kvr_fail(err, KVR_ERR_UNSUPPORTED,
                         "a BPE model that is neither byte-level nor has "
                         "byte_fallback would lose text");
@@ -362,14 +362,14 @@ static enum kvr_status read_all(struct kvr_tokenizer **out, const char *path,
     enum kvr_status status = check_model(&r, err);
 
     if (status == KVR_OK &&
-        (status = kvr_json_read_steps(&r.steps, root, err)) == KVR_OK &&
+        (status = kvr__json_read_steps(&r.steps, root, err)) == KVR_OK &&
         (status = choose_kind(&r, err)) == KVR_OK &&
         (status = read_tokens(&r, err)) == KVR_OK &&
         (status = read_merges(&r, err)) == KVR_OK &&
-        (status = kvr_json_read_beside(&r.v, &chat, path, err)) == KVR_OK) {
+        (status = kvr__json_read_beside(&r.v, &chat, path, err)) == KVR_OK) {
         if (chat != NULL)
-            r.v.chat_template = kvr_view_of(chat);
-        status = kvr_tokenizer_new(out, &r.v, err);
+            r.v.chat_template = kvr_slice_of(chat);
+        status = kvr__tokenizer_new(out, &r.v, err);
     }
     free(chat);
     free(r.texts);
@@ -380,11 +380,12 @@ static enum kvr_status read_all(struct kvr_tokenizer **out, const char *path,
     return status;
 }
 
-enum kvr_status kvr_tokenizer_from_json(struct kvr_tokenizer **out,
-                                        const char *path, struct kvr_error *err)
+enum kvr_status kvr__tokenizer_from_json(struct kvr_tokenizer **out,
+                                         const char *path,
+                                         struct kvr_error *err)
 {
     json_t *root;
-    enum kvr_status status = kvr_json_load(&root, path, err);
+    enum kvr_status status = kvr__json_load(&root, path, err);
 
     *out = NULL;
     if (status != KVR_OK)

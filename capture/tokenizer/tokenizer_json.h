@@ -23,25 +23,25 @@ struct kvr_json_steps {
 };
 
 /* Reads normalizer, pre_tokenizer and post_processor of `root`. */
-enum kvr_status kvr_json_read_steps(struct kvr_json_steps *steps,
-                                    const json_t *root,
-                                    struct kvr_error *err) KVR_MUST_CHECK;
+enum kvr_status kvr__json_read_steps(struct kvr_json_steps *steps,
+                                     const json_t *root,
+                                     struct kvr_error *err) KVR_MUST_CHECK;
 
 /* From the files beside `path`: ends, BOS id where the tokenizer names none,
  * and the chat template, which is copied into *chat (free() it). */
-enum kvr_status kvr_json_read_beside(struct kvr_vocabulary *vocabulary,
-                                     char **chat, const char *path,
-                                     struct kvr_error *err) KVR_MUST_CHECK;
+enum kvr_status kvr__json_read_beside(struct kvr_vocabulary *vocabulary,
+                                      char **chat, const char *path,
+                                      struct kvr_error *err) KVR_MUST_CHECK;
 
 /* "" where it is no string. */
-struct kvr_view kvr_json_text(const json_t *value);
+struct kvr_slice kvr__json_text(const json_t *value);
 /* object[key] as a bool; `otherwise` where it is absent or no bool. */
-bool kvr_json_flag(const json_t *object, const char *key, bool otherwise);
+bool kvr__json_flag(const json_t *object, const char *key, bool otherwise);
 /* object[key] is absent, null, "" or false. */
-bool kvr_json_unset(const json_t *object, const char *key);
+bool kvr__json_unset(const json_t *object, const char *key);
 
 /* Whole file. KVR_ERR_INPUT names the line. */
-enum kvr_status kvr_json_load(json_t **out, const char *path,
-                              struct kvr_error *err) KVR_MUST_CHECK;
+enum kvr_status kvr__json_load(json_t **out, const char *path,
+                               struct kvr_error *err) KVR_MUST_CHECK;
 
 #endif

@@ -17,9 +17,9 @@ struct kvr_tokenizer {
     enum kvr_tokenizer_kind kind;
     size_t n;
     uint8_t *arena;              /* all texts and pieces */
-    struct kvr_view *texts;      /* [n] in the vocabulary's own spelling (SPM),
+    struct kvr_slice *texts;     /* [n] in the vocabulary's own spelling (SPM),
                                   * or as bytes (BPE) */
-    struct kvr_view *pieces;     /* [n] bytes a token stands for */
+    struct kvr_slice *pieces;    /* [n] bytes a token stands for */
     uint8_t *types, *flags;      /* [n] */
     float *scores;               /* [n], SPM */
     struct kvr_text_map map;     /* texts of ordinary tokens */
@@ -41,31 +41,31 @@ struct kvr_tokenizer {
 /* Appends the ids of a fragment without special tokens. `base` is the start
  * of the whole text, for offsets in messages; first: nothing came before. A
  * fragment of no bytes that is first is the blank in front of the text. */
-enum kvr_status kvr_bpe_encode(struct kvr_ids *out, struct kvr_tokenizer *t,
-                               const uint8_t *base, const uint8_t *text,
-                               size_t size, bool first, struct kvr_error *err);
-enum kvr_status kvr_spm_encode(struct kvr_ids *out, struct kvr_tokenizer *t,
-                               const uint8_t *base, const uint8_t *text,
-                               size_t size, bool first, struct kvr_error *err);
+enum kvr_status kvr__bpe_encode(struct kvr_ids *out, struct kvr_tokenizer *t,
+                                const uint8_t *base, const uint8_t *text,
+                                size_t size, bool first, struct kvr_error *err);
+enum kvr_status kvr__spm_encode(struct kvr_ids *out, struct kvr_tokenizer *t,
+                                const uint8_t *base, const uint8_t *text,
+                                size_t size, bool first, struct kvr_error *err);
 
 /* Bytes of a token's text in GPT-2's printable spelling, into out (at least
  * text.size bytes). False, and out untouched, where it is not in it. */
-bool kvr_bpe_decode(uint8_t *out, size_t *size, struct kvr_view text);
+bool kvr__bpe_decode(uint8_t *out, size_t *size, struct kvr_slice text);
 
 /* Whether two neighbours merge by t->pairs; ud: the tokenizer. */
-bool kvr_bpe_merge(void *ud, const struct kvr_symbol *left,
-                   const struct kvr_symbol *right, int32_t *id, double *cost);
+bool kvr__bpe_merge(void *ud, const struct kvr_symbol *left,
+                    const struct kvr_symbol *right, int32_t *id, double *cost);
 
 /* Reads the merges of a vocabulary into t->pairs. */
-enum kvr_status kvr_bpe_merges(struct kvr_tokenizer *t,
-                               const struct kvr_vocabulary *vocabulary,
-                               struct kvr_error *err);
+enum kvr_status kvr__bpe_merges(struct kvr_tokenizer *t,
+                                const struct kvr_vocabulary *vocabulary,
+                                struct kvr_error *err);
 
 /* Length of the white space that text begins or ends with. */
-size_t kvr_space_before(const uint8_t *text, size_t size);
-size_t kvr_space_after(const uint8_t *text, size_t size);
+size_t kvr__space_before(const uint8_t *text, size_t size);
+size_t kvr__space_after(const uint8_t *text, size_t size);
 
-enum kvr_status kvr_no_token(uint8_t byte, size_t offset,
-                             struct kvr_error *err);
+enum kvr_status kvr__no_token(uint8_t byte, size_t offset,
+                              struct kvr_error *err);
 
 #endif

@@ -25,12 +25,12 @@ struct step_row {
 };
 
 /* Expands to what a value is for a message: its text, or its JSON. */
-static const char *show(char out[KVR_VIEW_TEXT], const json_t *value)
+static const char *show(char out[KVR_SLICE_TEXT], const json_t *value)
 {
     char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
 
-    kvr_view_show(out, text != NULL ? kvr_view_of(text)
-                                    : (struct kvr_view){"nothing", 7});
+    kvr_slice_show(out, text != NULL ? kvr_slice_of(text)
+                                     : (struct kvr_slice){"nothing", 7});
     free(text);
     return out;
 }
@@ -38,17 +38,17 @@ static const char *show(char out[KVR_VIEW_TEXT], const json_t *value)
 static enum kvr_status refuse(const json_t *step, const char *key,
                               struct kvr_error *err)
 {
-    char type[KVR_VIEW_TEXT], value[KVR_VIEW_TEXT];
+    char type[KVR_SLICE_TEXT], value[KVR_SLICE_TEXT];
 
     return kvr_fail(
         err, KVR_ERR_UNSUPPORTED, "%s with %s %s is not supported",
-        kvr_view_show(type, kvr_json_text(json_object_get(step, "type"))), key,
-        show(value, json_object_get(step, key)));
+        kvr_slice_show(type, kvr__json_text(json_object_get(step, "type"))),
+        key, show(value, json_object_get(step, key)));
 }
 
 static bool is(const json_t *object, const char *key, const char *text)
 {
-    return kvr_view_is(kvr_json_text(json_object_get(object, key)), text);
+    return kvr_slice_is(kvr__json_text(json_object_get(object, key)), text);
 }
 
 static enum kvr_status read_step(struct kvr_json_steps *steps,
@@ -57,12 +57,12 @@ static enum kvr_status read_step(struct kvr_json_steps *steps,
                                  size_t n_rows, int depth,
                                  struct kvr_error *err)
 {
-    const struct kvr_view type = kvr_json_text(json_object_get(step, "type"));
-    char shown[KVR_VIEW_TEXT];
+    const struct kvr_slice type = kvr__json_text(json_object_get(step, "type"));
+    char shown[KVR_SLICE_TEXT];
 
     if (step == NULL || json_is_null(step))
         return KVR_OK;
-    if (kvr_view_is(type, "Sequence") && depth < MAX_DEPTH) {
+    if (kvr_slice_is(type, "Sequence") && depth < MAX_DEPTH) {
         const json_t *items = json_object_get(step, list);
         enum kvr_status status = KVR_OK;
         if (!json_is_array(items))
@@ -74,10 +74,10 @@ static enum kvr_status read_step(struct kvr_json_steps *steps,
         return status;
     }
     for (size_t i = 0; i < n_rows; i++)
-        if (kvr_view_is(type, rows[i].type))
+        if (kvr_slice_is(type, rows[i].type))
             return rows[i].read(steps, step, err);
     return kvr_fail(err, KVR_ERR_UNSUPPORTED, "%s '%s' is not supported", what,
-                    kvr_view_show(shown, type));
+                    kvr_slice_show(shown, type));
 }
 
 /* ---- normalizers ---- */
@@ -134,7 +134,7 @@ static enum kvr_status read_split(struct kvr_json_steps *steps,
     const json_t *pattern = json_object_get(step, "pattern");
     const json_t *regex = json_object_get(pattern, "Regex");
     const json_t *literal = json_object_get(pattern, "String");
-    const bool invert = kvr_json_flag(step, "invert", false);
+    const bool invert = kvr__json_flag(step, "invert", false);
     const bool isolated = is(step, "behavior", "Isolated") && !invert;
     const bool only = is(step, "behavior", "Removed") && invert;
 
@@ -142,14 +142,14 @@ static enum kvr_status read_split(struct kvr_json_steps *steps,
         return refuse(step, "pattern", err);
     /* where blanks have been replaced, there is none to split at */
     if (literal != NULL && steps->replaces &&
-        kvr_view_is(kvr_json_text(literal), " "))
+        kvr_slice_is(kvr__json_text(literal), " "))
         return KVR_OK;
     if (!isolated && !only)
         return refuse(step, invert ? "invert" : "behavior", err);
     return add_pattern(
         steps,
         (struct kvr_pattern){
-            .text = kvr_json_text(regex != NULL ? regex : literal),
+            .text = kvr__json_text(regex != NULL ? regex : literal),
             .literal = regex == NULL,
             .only = only,
         },
@@ -159,11 +159,11 @@ static enum kvr_status read_split(struct kvr_json_steps *steps,
 static enum kvr_status read_digits(struct kvr_json_steps *steps,
                                    const json_t *step, struct kvr_error *err)
 {
-    const bool one = kvr_json_flag(step, "individual_digits", false);
+    const bool one = kvr__json_flag(step, "individual_digits", false);
 
     return add_pattern(
         steps,
-        (struct kvr_pattern){.text = kvr_view_of(one ? "\\p{N}" : "\\p{N}+")},
+        (struct kvr_pattern){.text = kvr_slice_of(one ? "\\p{N}" : "\\p{N}+")},
         err);
 }
 
@@ -178,8 +178,8 @@ static enum kvr_status read_punctuation(struct kvr_json_steps *steps,
         return refuse(step, "behavior", err);
     return add_pattern(
         steps,
-        (struct kvr_pattern){.text = kvr_view_of(runs ? "[\\p{P}$+<=>^`|~]+"
-                                                      : "[\\p{P}$+<=>^`|~]")},
+        (struct kvr_pattern){.text = kvr_slice_of(runs ? "[\\p{P}$+<=>^`|~]+"
+                                                       : "[\\p{P}$+<=>^`|~]")},
         err);
 }
 
@@ -189,15 +189,15 @@ static enum kvr_status read_byte_level(struct kvr_json_steps *steps,
 {
     enum kvr_status status = KVR_OK;
 
-    if (kvr_json_flag(step, "add_prefix_space", true)) {
+    if (kvr__json_flag(step, "add_prefix_space", true)) {
         /* each piece of the steps before would get one */
         if (steps->n_patterns > 0)
             return refuse(step, "add_prefix_space", err);
         steps->add_space = true;
     }
-    if (kvr_json_flag(step, "use_regex", true))
+    if (kvr__json_flag(step, "use_regex", true))
         status = add_pattern(
-            steps, (struct kvr_pattern){.text = kvr_view_of(GPT2)}, err);
+            steps, (struct kvr_pattern){.text = kvr_slice_of(GPT2)}, err);
     steps->byte_level = true;
     return status;
 }
@@ -216,8 +216,8 @@ static enum kvr_status read_metaspace(struct kvr_json_steps *steps,
     steps->replaces = true;
     steps->add_space = scheme != NULL
                            ? !is(step, "prepend_scheme", "never")
-                           : kvr_json_flag(step, "add_prefix_space", true);
-    steps->split_blanks = kvr_json_flag(step, "split", true);
+                           : kvr__json_flag(step, "add_prefix_space", true);
+    steps->split_blanks = kvr__json_flag(step, "split", true);
     return KVR_OK;
 }
 
@@ -259,8 +259,8 @@ static enum kvr_status read_template(struct kvr_json_steps *steps,
     return KVR_OK;
 }
 
-enum kvr_status kvr_json_read_steps(struct kvr_json_steps *steps,
-                                    const json_t *root, struct kvr_error *err)
+enum kvr_status kvr__json_read_steps(struct kvr_json_steps *steps,
+                                     const json_t *root, struct kvr_error *err)
 {
     static const struct step_row normalizers[] = {
         {"NFC", read_nfc},

@@ -518,7 +518,7 @@ static const struct kernels tables[KVR_N_ISA] = {
     [KVR_ISA_AVX512] = KVR__TABLE(avx512),
 };
 
-const struct kernels *kernels_for(enum kvr_isa isa)
+const struct kernels *kvr__kernels_for(enum kvr_isa isa)
 {
     return &tables[isa];
 }

@@ -87,6 +87,6 @@ struct kernels {
                        double least, uint32_t n);
 };
 
-const struct kernels *kernels_for(enum kvr_isa isa);
+const struct kernels *kvr__kernels_for(enum kvr_isa isa);
 
 #endif

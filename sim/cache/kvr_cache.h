@@ -12,6 +12,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
 
 /* A budget as asked for, and in tokens per cache. */
 struct kvr_budget {
@@ -72,6 +73,7 @@ enum kvr_status kvr_protect_parse(struct kvr_protect *out, const char *text,
                                   struct kvr_error *err) KVR_MUST_CHECK;
 uint32_t kvr_protect_tokens(const struct kvr_protect *protect, uint32_t budget);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

@@ -43,6 +43,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
 
 /* Labels reach about four times the total mass, and doubles count exactly to
  * 2^53. */
@@ -195,6 +196,7 @@ enum kvr_status kvr_optimum_topk(int64_t *curve,
                                  kvr_optimum_row_fn fn, void *ud,
                                  struct kvr_error *err) KVR_MUST_CHECK;
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

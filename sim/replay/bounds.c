@@ -27,7 +27,7 @@ struct cache_rows {
     double all;
 };
 
-size_t bounds_bytes(const struct plan *plan, uint32_t n_cache)
+size_t kvr__bounds_bytes(const struct plan *plan, uint32_t n_cache)
 {
     const size_t nb = plan->options->n_budget;
     const struct kvr_optimum_problem problem = {.n_token = plan->T,
@@ -87,7 +87,7 @@ static enum kvr_status cache_row(double *row, uint32_t step, void *ud,
         if (rows->first != first) {
             const uint32_t n = plan->T - first < TILE ? plan->T - first : TILE;
             const enum kvr_status status =
-                layer_read_heads(w, head, w->group, first, n, err);
+                kvr__layer_read_heads(w, head, w->group, first, n, err);
             if (status != KVR_OK)
                 return status;
             rows->first = first;
@@ -246,7 +246,7 @@ static enum kvr_status optimum_init(struct optimum *o, const struct plan *plan,
     return KVR_OK;
 }
 
-enum kvr_status bounds_solve(struct layer_work *w, struct kvr_error *err)
+enum kvr_status kvr__bounds_solve(struct layer_work *w, struct kvr_error *err)
 {
     const struct plan *plan = w->plan;
     const size_t nb = plan->options->n_budget;
@@ -274,7 +274,7 @@ enum kvr_status bounds_solve(struct layer_work *w, struct kvr_error *err)
     return status;
 }
 
-void bounds_free(struct layer_work *w)
+void kvr__bounds_free(struct layer_work *w)
 {
     for (uint32_t c = 0; w->optimum != NULL && c < w->n_cache; c++) {
         free(w->optimum[c].loss);
@@ -286,7 +286,8 @@ void bounds_free(struct layer_work *w)
 
 /* ---- while rows are replayed ---- */
 
-void bounds_count(struct layer_work *w, uint32_t cache, uint32_t t, uint32_t r)
+void kvr__bounds_count(struct layer_work *w, uint32_t cache, uint32_t t,
+                       uint32_t r)
 {
     const struct plan *plan = w->plan;
     const double *summed = w->facts[cache].summed + r * plan->stride;
@@ -327,7 +328,7 @@ static enum kvr_status check_replayed(const struct layer_work *w,
 /* Tokens that the mask shows to row t. */
 static uint32_t shown(const struct layer_work *w, uint32_t t)
 {
-    return t + 1 - mask_from(w->shape, t);
+    return t + 1 - kvr__mask_from(w->shape, t);
 }
 
 /* Whether the plain optimum at B is one of the unit's: no row saw more than
@@ -496,7 +497,7 @@ static enum kvr_status check_order(const struct unit *u,
     return KVR_OK;
 }
 
-enum kvr_status bounds_finish(struct layer_work *w, struct kvr_error *err)
+enum kvr_status kvr__bounds_finish(struct layer_work *w, struct kvr_error *err)
 {
     const size_t nb = w->plan->options->n_budget;
     bool *same = kvr_calloc(nb, sizeof *same);

@@ -239,140 +239,144 @@ static inline uint32_t batch_of(const struct kvr_sim_options *options)
 
 /* facts.c */
 /* First position that the layer's mask shows to row t. */
-uint32_t mask_from(const struct kvr_layer_shape *shape, uint32_t t);
-enum kvr_status facts_init(struct facts *f, const struct plan *plan,
-                           uint32_t first_head, uint32_t n_head,
-                           struct kvr_error *err);
-void facts_fini(struct facts *f);
-size_t facts_bytes(const struct plan *plan, uint32_t n_head);
+uint32_t kvr__mask_from(const struct kvr_layer_shape *shape, uint32_t t);
+enum kvr_status kvr__facts_init(struct facts *f, const struct plan *plan,
+                                uint32_t first_head, uint32_t n_head,
+                                struct kvr_error *err);
+void kvr__facts_fini(struct facts *f);
+size_t kvr__facts_bytes(const struct plan *plan, uint32_t n_head);
 /* Fills the strip of rows step, step+1, .. (n of them; row k of the tile). */
-enum kvr_status facts_fill(struct layer_work *w, uint32_t cache, uint32_t step,
-                           uint32_t k, uint32_t n, struct kvr_error *err);
+enum kvr_status kvr__facts_fill(struct layer_work *w, uint32_t cache,
+                                uint32_t step, uint32_t k, uint32_t n,
+                                struct kvr_error *err);
 /* Threshold of an access rule on a row of n weights, of which those with
  * resident != 0 count (NULL: all); inclusive: weight >= least. */
-kvr_real access_least(const struct kvr_access *access, const kvr_real *weight,
-                      const int32_t *resident, uint32_t n, uint32_t n_visible,
-                      kvr_real *sorted, int *inclusive);
+kvr_real kvr__access_least(const struct kvr_access *access,
+                           const kvr_real *weight, const int32_t *resident,
+                           uint32_t n, uint32_t n_visible, kvr_real *sorted,
+                           int *inclusive);
 
 /* heaviest.c: mass and last of the heaviest tokens at every budget among the n
  * of a row: weights, or (row NULL) units summed over heads; `total` units in
  * all. Where a budget holds them all the last is -1; of one head's row it is
  * near enough only. Positions from n up to a multiple of 64 are 0. *least:
  * before the call, where to look first. */
-void heaviest_at_budgets(const struct plan *plan, const kvr_real *row,
-                         const double *summed, uint32_t n, double total,
-                         double *mass, double *least);
+void kvr__heaviest_at_budgets(const struct plan *plan, const kvr_real *row,
+                              const double *summed, uint32_t n, double total,
+                              double *mass, double *least);
 /* Mass of the `count` heaviest of summed[0..t), which hold `total`; summed[t]
  * is put aside meanwhile. */
-double heaviest(const struct plan *plan, double *summed, uint32_t t,
-                double total, uint32_t count);
+double kvr__heaviest(const struct plan *plan, double *summed, uint32_t t,
+                     double total, uint32_t count);
 
 /* layer.c: the largest of n value norms, rounded up to a power of two: 2^-30 of
  * it is the grid of a layer's products under --loss value. */
-double value_scale(const float *value, size_t n);
+double kvr__value_scale(const float *value, size_t n);
 /* Rows first..first+n-1 of all heads into rows and loss. */
-enum kvr_status layer_read_tile(struct layer_work *w, uint32_t first,
-                                uint32_t n, struct kvr_error *err);
+enum kvr_status kvr__layer_read_tile(struct layer_work *w, uint32_t first,
+                                     uint32_t n, struct kvr_error *err);
 /* The same of n_head heads from first_head on. */
-enum kvr_status layer_read_heads(struct layer_work *w, uint32_t first_head,
-                                 uint32_t n_head, uint32_t first, uint32_t n,
-                                 struct kvr_error *err);
+enum kvr_status kvr__layer_read_heads(struct layer_work *w, uint32_t first_head,
+                                      uint32_t n_head, uint32_t first,
+                                      uint32_t n, struct kvr_error *err);
 
 /* future.c: the pass that looks ahead. */
-void future_add(struct future *u, uint32_t i, double mass);
-enum kvr_status future_run(struct layer_work *w, struct kvr_error *err);
-void future_free(struct layer_work *w);
-size_t future_bytes(const struct plan *plan, uint32_t n_cache);
+void kvr__future_add(struct future *u, uint32_t i, double mass);
+enum kvr_status kvr__future_run(struct layer_work *w, struct kvr_error *err);
+void kvr__future_free(struct layer_work *w);
+size_t kvr__future_bytes(const struct plan *plan, uint32_t n_cache);
 
 /* bounds.c: the exact optimum of every cache, where the plan needs it. */
 /* Before the rows are replayed: solves for all budgets of all caches. */
-enum kvr_status bounds_solve(struct layer_work *w, struct kvr_error *err);
+enum kvr_status kvr__bounds_solve(struct layer_work *w, struct kvr_error *err);
 /* Row t, row r of the strip: what the schedules of a cache lose in it. */
-void bounds_count(struct layer_work *w, uint32_t cache, uint32_t t, uint32_t r);
+void kvr__bounds_count(struct layer_work *w, uint32_t cache, uint32_t t,
+                       uint32_t r);
 /* After the last row: oracle and oracle_matched of all tallies, in units.
  * KVR_ERR_INTERNAL where the way from rows to schedule is not proved, or
  * where topk <= oracle <= rule does not hold. */
-enum kvr_status bounds_finish(struct layer_work *w, struct kvr_error *err);
-void bounds_free(struct layer_work *w);
-size_t bounds_bytes(const struct plan *plan, uint32_t n_cache);
+enum kvr_status kvr__bounds_finish(struct layer_work *w, struct kvr_error *err);
+void kvr__bounds_free(struct layer_work *w);
+size_t kvr__bounds_bytes(const struct plan *plan, uint32_t n_cache);
 
 /* unit.c, limits.c */
-enum kvr_status unit_init(struct unit *u, const struct layer_work *w,
-                          const struct run *run, uint32_t first_cache,
-                          uint32_t n_cache, struct kvr_error *err);
-void unit_fini(struct unit *u);
+enum kvr_status kvr__unit_init(struct unit *u, const struct layer_work *w,
+                               const struct run *run, uint32_t first_cache,
+                               uint32_t n_cache, struct kvr_error *err);
+void kvr__unit_fini(struct unit *u);
 /* Most tokens that a row may see under the options, at budget `budget`. */
-uint32_t unit_capacity(const struct plan *plan, const struct kvr_policy *policy,
-                       uint32_t budget);
-size_t unit_bytes(const struct plan *plan, const struct run *run,
-                  uint32_t n_head);
+uint32_t kvr__unit_capacity(const struct plan *plan,
+                            const struct kvr_policy *policy, uint32_t budget);
+size_t kvr__unit_bytes(const struct plan *plan, const struct run *run,
+                       uint32_t n_head);
 /* Target, cap and protection, from the setting and the rule's own window. */
-void unit_set_limits(struct unit *u, const struct layer_work *w);
+void kvr__unit_set_limits(struct unit *u, const struct layer_work *w);
 /* Moves the unit over rows [from, end) of the strip that begins with row
  * `first` of the layer and row k of the tile. Its own failures stay in
  * u->status. */
-void unit_advance(struct unit *u, struct layer_work *w, uint32_t first,
-                  uint32_t k, uint32_t from, uint32_t end);
+void kvr__unit_advance(struct unit *u, struct layer_work *w, uint32_t first,
+                       uint32_t k, uint32_t from, uint32_t end);
 
 /* foreign.c: rules from plug-ins. */
-enum kvr_status poison_new(struct poison **out, size_t stride,
-                           struct kvr_error *err);
-void poison_free(struct poison *poison);
+enum kvr_status kvr__poison_new(struct poison **out, size_t stride,
+                                struct kvr_error *err);
+void kvr__poison_free(struct poison *poison);
 /* Shows poison in place of what the rule did not ask for. */
-void foreign_hide(const struct unit *u, const struct plan *plan,
-                  struct kvr_view *view);
+void kvr__foreign_hide(const struct unit *u, const struct plan *plan,
+                       struct kvr_view *view);
 /* Zeroed state between two guards; NULL: no memory. */
-uint8_t *foreign_state(size_t size);
-void foreign_state_free(void *state);
+uint8_t *kvr__foreign_state(size_t size);
+void kvr__foreign_state_free(void *state);
 /* What the rule did wrong so far, or NULL. */
-const char *foreign_slip(const struct unit *u);
+const char *kvr__foreign_slip(const struct unit *u);
 /* A candidate whose key is no number; UINT32_MAX: there is none. */
-uint32_t foreign_no_number(const struct unit *u, const struct kvr_view *view,
-                           const kvr_real *key, const kvr_real *second);
+uint32_t kvr__foreign_no_number(const struct unit *u,
+                                const struct kvr_view *view,
+                                const kvr_real *key, const kvr_real *second);
 /* The rule's constant; false: it sets more than out[0]. */
-bool foreign_constant(kvr_real out[4], const struct kvr_policy *policy,
-                      const struct kvr_setting *setting);
+bool kvr__foreign_constant(kvr_real out[4], const struct kvr_policy *policy,
+                           const struct kvr_setting *setting);
 
 /* metrics.c: what row t cost cache c of the unit; kept[h]: units of C_t in
  * the row of its query head h. */
-void unit_count(struct unit *u, struct layer_work *w, uint32_t c, uint32_t t,
-                uint32_t r, const double *kept);
+void kvr__unit_count(struct unit *u, struct layer_work *w, uint32_t c,
+                     uint32_t t, uint32_t r, const double *kept);
 /* After the last row: takes the logarithms that are still to be taken. */
-void unit_count_finish(struct unit *u);
+void kvr__unit_count_finish(struct unit *u);
 /* late.c. Row t of the layer is row r of the strip. */
 /* After the strip of n rows that begins with row `first`: what all units of a
  * cache were missing. */
-void late_advance(struct layer_work *w, uint32_t cache, uint32_t first,
-                  uint32_t n);
+void kvr__late_advance(struct layer_work *w, uint32_t cache, uint32_t first,
+                       uint32_t n);
 /* Notes `missing` ties at the B-th weight that nothing resident covers;
  * late_settle counts those noted, before another unit comes. */
-void late_ties(struct unit *u, uint32_t c, struct layer_work *w, uint32_t r,
-               uint32_t t, uint32_t missing);
-void late_settle(struct unit *u, struct layer_work *w);
+void kvr__late_ties(struct unit *u, uint32_t c, struct layer_work *w,
+                    uint32_t r, uint32_t t, uint32_t missing);
+void kvr__late_settle(struct unit *u, struct layer_work *w);
 /* Counts what is over the B-th weight and a mask hides. */
-void late_hidden(struct unit *u, uint32_t c, const struct layer_work *w,
-                 uint32_t r, uint32_t t);
+void kvr__late_hidden(struct unit *u, uint32_t c, const struct layer_work *w,
+                      uint32_t r, uint32_t t);
 /* After the last row. */
-void late_finish(struct unit *u, const struct layer_work *w);
+void kvr__late_finish(struct unit *u, const struct layer_work *w);
 
 /* result.c */
 struct percentile_work {
     double *sorted;
     size_t capacity;
 };
-enum kvr_status percentiles(struct kvr_percentiles *out, const double *m,
-                            size_t n, struct percentile_work *work,
-                            struct kvr_error *err);
-void percentiles_of_histogram(struct kvr_percentiles *out,
-                              const uint32_t histogram[BINS], double max);
-void histogram_add(uint32_t histogram[BINS], const double *m, size_t n);
+enum kvr_status kvr__percentiles(struct kvr_percentiles *out, const double *m,
+                                 size_t n, struct percentile_work *work,
+                                 struct kvr_error *err);
+void kvr__percentiles_of_histogram(struct kvr_percentiles *out,
+                                   const uint32_t histogram[BINS], double max);
+void kvr__histogram_add(uint32_t histogram[BINS], const double *m, size_t n);
 
 /* plan.c: runs, refusals, sizes. */
-enum kvr_status plan_init(struct plan *plan, const struct kvr_rows *rows,
-                          const struct kvr_sim_options *options,
-                          struct kvr_error *err);
-void plan_fini(struct plan *plan);
-uint64_t plan_bytes(const struct plan *plan);
+enum kvr_status kvr__plan_init(struct plan *plan, const struct kvr_rows *rows,
+                               const struct kvr_sim_options *options,
+                               struct kvr_error *err);
+void kvr__plan_fini(struct plan *plan);
+uint64_t kvr__plan_bytes(const struct plan *plan);
 
 /* replay.c: results as layers bring them. */
 struct collected { /* what collecting one layer needs */
@@ -383,16 +387,16 @@ struct collected { /* what collecting one layer needs */
     size_t capacity;
     struct percentile_work sorted;
 };
-enum kvr_status sim_keep_lists(struct kvr_sim *sim, struct unit *u, uint32_t c,
-                               size_t run, uint32_t slot,
-                               struct kvr_error *err);
-void sim_add_layer(struct kvr_sim *sim, const struct layer_work *w,
-                   size_t result, uint32_t index,
-                   const uint32_t histogram[BINS]);
+enum kvr_status kvr__sim_keep_lists(struct kvr_sim *sim, struct unit *u,
+                                    uint32_t c, size_t run, uint32_t slot,
+                                    struct kvr_error *err);
+void kvr__sim_add_layer(struct kvr_sim *sim, const struct layer_work *w,
+                        size_t result, uint32_t index,
+                        const uint32_t histogram[BINS]);
 
 /* layer.c: one layer from its first tile to its results. */
-enum kvr_status layer_replay(const struct plan *plan, uint32_t index,
-                             uint32_t worker, struct kvr_sim *sim,
-                             struct kvr_error *err);
+enum kvr_status kvr__layer_replay(const struct plan *plan, uint32_t index,
+                                  uint32_t worker, struct kvr_sim *sim,
+                                  struct kvr_error *err);
 
 #endif

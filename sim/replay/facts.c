@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-size_t facts_bytes(const struct plan *plan, uint32_t n_head)
+size_t kvr__facts_bytes(const struct plan *plan, uint32_t n_head)
 {
     const size_t nb = plan->options->n_budget;
     size_t row = plan->stride * sizeof(double) +
@@ -26,9 +26,9 @@ size_t facts_bytes(const struct plan *plan, uint32_t n_head)
            nb * (plan->stride + 1 + n_head) * sizeof(double); /* drawn, hint */
 }
 
-enum kvr_status facts_init(struct facts *f, const struct plan *plan,
-                           uint32_t first_head, uint32_t n_head,
-                           struct kvr_error *err)
+enum kvr_status kvr__facts_init(struct facts *f, const struct plan *plan,
+                                uint32_t first_head, uint32_t n_head,
+                                struct kvr_error *err)
 {
     const size_t nb = plan->options->n_budget;
     const size_t bits = STRIP * nb * plan->words;
@@ -62,11 +62,11 @@ enum kvr_status facts_init(struct facts *f, const struct plan *plan,
         ok = ok && f->future;
     }
     if (!ok)
-        return kvr_no_memory(err, "row facts", facts_bytes(plan, n_head));
+        return kvr_no_memory(err, "row facts", kvr__facts_bytes(plan, n_head));
     return KVR_OK;
 }
 
-void facts_fini(struct facts *f)
+void kvr__facts_fini(struct facts *f)
 {
     free(f->summed);
     free(f->total);
@@ -100,8 +100,8 @@ static void fill_tops(struct layer_work *w, struct facts *f, uint32_t r,
         total += f->total[r * f->n_head + h];
     double *summed = f->summed + r * plan->stride;
     summed[t] = 0;
-    heaviest_at_budgets(plan, NULL, summed, t, total - f->newest[r], top,
-                        f->hint);
+    kvr__heaviest_at_budgets(plan, NULL, summed, t, total - f->newest[r], top,
+                             f->hint);
     summed[t] = f->newest[r];
     memcpy(f->least + r * nb, f->hint, nb * sizeof(double));
     for (size_t b = 0; b < nb; b++)
@@ -110,10 +110,10 @@ static void fill_tops(struct layer_work *w, struct facts *f, uint32_t r,
         kvr_real *row = w->loss + row_at(w, f->first_head + h, k);
         const kvr_real newest = row[t];
         row[t] = 0;
-        heaviest_at_budgets(plan, row, NULL, t,
-                            f->total[r * f->n_head + h] -
-                                (double)newest * (double)w->scale,
-                            w->tops, f->hint + (1 + h) * nb);
+        kvr__heaviest_at_budgets(plan, row, NULL, t,
+                                 f->total[r * f->n_head + h] -
+                                     (double)newest * (double)w->scale,
+                                 w->tops, f->hint + (1 + h) * nb);
         row[t] = newest;
         for (size_t b = 0; b < nb; b++)
             head_top[b] += w->tops[b];
@@ -166,9 +166,10 @@ static kvr_real ranked_least(const struct kvr_access *access,
     return sorted[n - 1];
 }
 
-kvr_real access_least(const struct kvr_access *access, const kvr_real *weight,
-                      const int32_t *resident, uint32_t n, uint32_t n_visible,
-                      kvr_real *sorted, int *inclusive)
+kvr_real kvr__access_least(const struct kvr_access *access,
+                           const kvr_real *weight, const int32_t *resident,
+                           uint32_t n, uint32_t n_visible, kvr_real *sorted,
+                           int *inclusive)
 {
     uint32_t count = 0;
 
@@ -212,10 +213,10 @@ static void fill_accesses(struct layer_work *w, struct facts *f, uint32_t r,
     }
     plan->kernels->weigh(w->weight, w->row, w->by, f->n_head,
                          (kvr_real)1 / (kvr_real)f->n_head, wide);
-    const kvr_real least =
-        access_least(&o->access, w->weight, NULL, n, n, w->sorted, &inclusive);
+    const kvr_real least = kvr__access_least(&o->access, w->weight, NULL, n, n,
+                                             w->sorted, &inclusive);
     plan->kernels->bits_of_row(bits, w->weight, least, inclusive, wide);
-    hide(bits, mask_from(w->shape, t));
+    hide(bits, kvr__mask_from(w->shape, t));
     const uint32_t end =
         o->hit_prompt_only && plan->P < t ? plan->P : t; /* past tokens */
     uint32_t count = 0;
@@ -236,7 +237,7 @@ static void fill_future(struct layer_work *w, struct facts *f, struct future *u,
 
     if (plan->needs_future) {
         for (uint32_t i = 0; i <= t; i++) {
-            future_add(u, i, -summed[i]);
+            kvr__future_add(u, i, -summed[i]);
             f->future[r * plan->stride + i] = u->remaining[i] + u->rest[i];
         }
     }
@@ -255,7 +256,7 @@ static void fill_future(struct layer_work *w, struct facts *f, struct future *u,
            (t + 1) * sizeof(uint32_t));
 }
 
-uint32_t mask_from(const struct kvr_layer_shape *shape, uint32_t t)
+uint32_t kvr__mask_from(const struct kvr_layer_shape *shape, uint32_t t)
 {
     return kvr_mask_first_key(shape->mask, shape->span, t);
 }
@@ -266,7 +267,7 @@ static enum kvr_status check_mask(const struct layer_work *w, uint32_t head,
                                   uint32_t t, const kvr_real *row,
                                   struct kvr_error *err)
 {
-    const uint32_t from = mask_from(w->shape, t);
+    const uint32_t from = kvr__mask_from(w->shape, t);
 
     for (uint32_t i = 0; i < from; i++)
         if (row[i] != 0)
@@ -316,8 +317,9 @@ static enum kvr_status fill_sums(struct layer_work *w, struct facts *f,
     return KVR_OK;
 }
 
-enum kvr_status facts_fill(struct layer_work *w, uint32_t cache, uint32_t step,
-                           uint32_t k, uint32_t n, struct kvr_error *err)
+enum kvr_status kvr__facts_fill(struct layer_work *w, uint32_t cache,
+                                uint32_t step, uint32_t k, uint32_t n,
+                                struct kvr_error *err)
 {
     const struct plan *plan = w->plan;
     struct facts *f = &w->facts[cache];

@@ -24,8 +24,8 @@ struct poison {
     int32_t *flags;
 };
 
-enum kvr_status poison_new(struct poison **out, size_t stride,
-                           struct kvr_error *err)
+enum kvr_status kvr__poison_new(struct poison **out, size_t stride,
+                                struct kvr_error *err)
 {
     struct poison *p = kvr_calloc(1, sizeof *p);
 
@@ -47,7 +47,7 @@ enum kvr_status poison_new(struct poison **out, size_t stride,
     return KVR_OK;
 }
 
-void poison_free(struct poison *p)
+void kvr__poison_free(struct poison *p)
 {
     if (p == NULL)
         return;
@@ -58,8 +58,8 @@ void poison_free(struct poison *p)
     free(p);
 }
 
-void foreign_hide(const struct unit *u, const struct plan *plan,
-                  struct kvr_view *view)
+void kvr__foreign_hide(const struct unit *u, const struct plan *plan,
+                       struct kvr_view *view)
 {
     const uint32_t needs = u->run->policy->needs;
     const struct poison *p = plan->poison;
@@ -78,7 +78,7 @@ void foreign_hide(const struct unit *u, const struct plan *plan,
     view->accessed = p->flags;
 }
 
-uint8_t *foreign_state(size_t size)
+uint8_t *kvr__foreign_state(size_t size)
 {
     uint8_t *all = size > SIZE_MAX - 3 * GUARD
                        ? NULL
@@ -91,13 +91,13 @@ uint8_t *foreign_state(size_t size)
     return all + GUARD;
 }
 
-void foreign_state_free(void *state)
+void kvr__foreign_state_free(void *state)
 {
     if (state != NULL)
         free((uint8_t *)state - GUARD);
 }
 
-const char *foreign_slip(const struct unit *u)
+const char *kvr__foreign_slip(const struct unit *u)
 {
     const uint8_t *state = u->state;
 
@@ -112,8 +112,9 @@ const char *foreign_slip(const struct unit *u)
     return NULL;
 }
 
-uint32_t foreign_no_number(const struct unit *u, const struct kvr_view *view,
-                           const kvr_real *key, const kvr_real *second)
+uint32_t kvr__foreign_no_number(const struct unit *u,
+                                const struct kvr_view *view,
+                                const kvr_real *key, const kvr_real *second)
 {
     for (uint32_t i = view->first; i < view->last; i++)
         if (u->resident[i] != 0 &&
@@ -122,8 +123,8 @@ uint32_t foreign_no_number(const struct unit *u, const struct kvr_view *view,
     return UINT32_MAX;
 }
 
-bool foreign_constant(kvr_real out[4], const struct kvr_policy *policy,
-                      const struct kvr_setting *setting)
+bool kvr__foreign_constant(kvr_real out[4], const struct kvr_policy *policy,
+                           const struct kvr_setting *setting)
 {
     /* room behind the four, in case it takes them for more */
     kvr_real written[64];

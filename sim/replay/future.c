@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-size_t future_bytes(const struct plan *plan, uint32_t n_cache)
+size_t kvr__future_bytes(const struct plan *plan, uint32_t n_cache)
 {
     size_t each =
         3 * plan->stride * sizeof(double) + plan->stride * sizeof(uint32_t);
@@ -23,7 +23,7 @@ size_t future_bytes(const struct plan *plan, uint32_t n_cache)
 
 /* Error-free addition (Knuth 1969): what a double cannot hold goes to rest,
  * so that what was added can be taken off again and equals stay equal. */
-void future_add(struct future *u, uint32_t i, double mass)
+void kvr__future_add(struct future *u, uint32_t i, double mass)
 {
     const double a = u->remaining[i], sum = a + mass, b = sum - a;
 
@@ -46,11 +46,11 @@ static enum kvr_status future_init(struct future *u, const struct plan *plan,
         ok = ok && u->access;
     }
     if (!ok)
-        return kvr_no_memory(err, "rows to come", future_bytes(plan, 1));
+        return kvr_no_memory(err, "rows to come", kvr__future_bytes(plan, 1));
     return KVR_OK;
 }
 
-void future_free(struct layer_work *w)
+void kvr__future_free(struct layer_work *w)
 {
     for (uint32_t c = 0; w->future != NULL && c < w->n_cache; c++) {
         free(w->future[c].column);
@@ -78,10 +78,10 @@ static void note_accesses(struct layer_work *w, uint32_t c, uint32_t t,
     }
     plan->kernels->weigh(w->weight, w->row, w->by, f->n_head,
                          (kvr_real)1 / (kvr_real)f->n_head, wide);
-    const kvr_real least = access_least(&plan->options->access, w->weight, NULL,
-                                        n, n, w->sorted, &inclusive);
+    const kvr_real least = kvr__access_least(&plan->options->access, w->weight,
+                                             NULL, n, n, w->sorted, &inclusive);
     plan->kernels->above(w->accessed, w->weight, least, inclusive, wide);
-    for (uint32_t i = mask_from(w->shape, t); i < n; i++)
+    for (uint32_t i = kvr__mask_from(w->shape, t); i < n; i++)
         bits[i / 64] |= (uint64_t)(w->accessed[i] & 1) << (i % 64);
 }
 
@@ -110,14 +110,14 @@ static void note_row(struct layer_work *w, uint32_t c, uint32_t t, uint32_t k)
         plan->kernels->add_units(w->wide, loss_of(w, f->first_head + h, k),
                                  (double)w->scale, h == 0, wide);
     for (uint32_t i = 0; i <= t; i++)
-        future_add(u, i, w->wide[i]);
+        kvr__future_add(u, i, w->wide[i]);
     if (plan->needs_column)
         note_columns(w, c, t, k);
     if (plan->needs_next)
         note_accesses(w, c, t, k);
 }
 
-enum kvr_status future_run(struct layer_work *w, struct kvr_error *err)
+enum kvr_status kvr__future_run(struct layer_work *w, struct kvr_error *err)
 {
     const struct plan *plan = w->plan;
     enum kvr_status status = KVR_OK;
@@ -129,7 +129,7 @@ enum kvr_status future_run(struct layer_work *w, struct kvr_error *err)
         status = future_init(&w->future[c], plan, err);
     for (uint32_t t = 0; status == KVR_OK && t < plan->T; t += TILE) {
         const uint32_t n = plan->T - t < TILE ? plan->T - t : TILE;
-        status = layer_read_tile(w, t, n, err);
+        status = kvr__layer_read_tile(w, t, n, err);
         for (uint32_t k = 0; status == KVR_OK && k < n; k++)
             for (uint32_t c = 0; c < w->n_cache; c++)
                 note_row(w, c, t + k, k);

@@ -286,9 +286,9 @@ static struct search search_of(const struct plan *plan, const kvr_real *row,
     return s;
 }
 
-void heaviest_at_budgets(const struct plan *plan, const kvr_real *row,
-                         const double *summed, uint32_t n, double total,
-                         double *mass, double *least)
+void kvr__heaviest_at_budgets(const struct plan *plan, const kvr_real *row,
+                              const double *summed, uint32_t n, double total,
+                              double *mass, double *least)
 {
     const struct search s = search_of(plan, row, summed, n);
     uint32_t count[KVR_CUTS];
@@ -318,8 +318,8 @@ void heaviest_at_budgets(const struct plan *plan, const kvr_real *row,
     }
 }
 
-double heaviest(const struct plan *plan, double *summed, uint32_t t,
-                double total, uint32_t count)
+double kvr__heaviest(const struct plan *plan, double *summed, uint32_t t,
+                     double total, uint32_t count)
 {
     const struct search s = search_of(plan, NULL, summed, t);
     const double newest = summed[t], hint = 0;

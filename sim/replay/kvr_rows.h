@@ -17,6 +17,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
 
 struct kvr_rows {
     uint32_t n_layer, n_token, prompt_len;
@@ -53,6 +54,7 @@ enum kvr_status kvr_rows_open(struct kvr_rows **out,
                               struct kvr_error *err) KVR_MUST_CHECK;
 void kvr_rows_close(struct kvr_rows *rows);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

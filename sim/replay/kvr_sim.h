@@ -22,6 +22,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
 
 /* ---- what is asked ---- */
 
@@ -171,6 +172,7 @@ const struct kvr_step_row *kvr_sim_steps(const struct kvr_sim *sim, size_t run,
 /* a += b, in the order of the calls; peak is the larger. */
 void kvr_tally_add(struct kvr_tally *a, const struct kvr_tally *b);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

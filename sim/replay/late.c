@@ -79,8 +79,8 @@ static uint32_t gather(const struct layer_work *w, uint32_t cache,
     return n;
 }
 
-void late_advance(struct layer_work *w, uint32_t cache, uint32_t first,
-                  uint32_t n)
+void kvr__late_advance(struct layer_work *w, uint32_t cache, uint32_t first,
+                       uint32_t n)
 {
     const struct plan *plan = w->plan;
     struct facts *f = &w->facts[cache];
@@ -103,7 +103,7 @@ void late_advance(struct layer_work *w, uint32_t cache, uint32_t first,
 
 /* What ties cost is noted first and counted later, when the rows after which
  * their tokens left have come from memory. */
-void late_settle(struct unit *u, struct layer_work *w)
+void kvr__late_settle(struct unit *u, struct layer_work *w)
 {
     for (uint32_t i = 0; i < w->n_tie; i++) {
         const struct tie *tie = &w->tie[i];
@@ -121,14 +121,14 @@ static void add_tie(struct unit *u, struct layer_work *w, struct tie tie)
     if (u->run->policy->mask != NULL)
         return;
     if (w->n_tie == TIES)
-        late_settle(u, w);
+        kvr__late_settle(u, w);
     __builtin_prefetch(&u->left_at[tie.position]);
     w->tie[w->n_tie++] = tie;
 }
 
 /* The oldest ties that are not resident, `missing` of them. */
-void late_ties(struct unit *u, uint32_t c, struct layer_work *w, uint32_t r,
-               uint32_t t, uint32_t missing)
+void kvr__late_ties(struct unit *u, uint32_t c, struct layer_work *w,
+                    uint32_t r, uint32_t t, uint32_t missing)
 {
     const struct plan *plan = w->plan;
     const struct facts *f = &w->facts[u->first_cache + c];
@@ -148,8 +148,8 @@ void late_ties(struct unit *u, uint32_t c, struct layer_work *w, uint32_t r,
 }
 
 /* What is over the B-th weight and a mask hides. */
-void late_hidden(struct unit *u, uint32_t c, const struct layer_work *w,
-                 uint32_t r, uint32_t t)
+void kvr__late_hidden(struct unit *u, uint32_t c, const struct layer_work *w,
+                      uint32_t r, uint32_t t)
 {
     const struct plan *plan = w->plan;
     const struct facts *f = &w->facts[u->first_cache + c];
@@ -164,7 +164,7 @@ void late_hidden(struct unit *u, uint32_t c, const struct layer_work *w,
 }
 
 /* What left is by age and lag; what a mask hides has neither. */
-void late_finish(struct unit *u, const struct layer_work *w)
+void kvr__late_finish(struct unit *u, const struct layer_work *w)
 {
     const struct plan *plan = w->plan;
 

@@ -44,7 +44,7 @@ static enum kvr_status work_init(struct layer_work *w, struct kvr_error *err)
     memset(w->all, 0xff, plan->words * sizeof *w->all);
     for (uint32_t c = 0; c < w->n_cache; c++) {
         const enum kvr_status status =
-            facts_init(&w->facts[c], plan, c * w->group, w->group, err);
+            kvr__facts_init(&w->facts[c], plan, c * w->group, w->group, err);
         if (status != KVR_OK)
             return status;
     }
@@ -54,14 +54,14 @@ static enum kvr_status work_init(struct layer_work *w, struct kvr_error *err)
 static void work_fini(struct layer_work *w)
 {
     for (uint32_t i = 0; i < w->n_unit; i++)
-        unit_fini(&w->units[i]);
+        kvr__unit_fini(&w->units[i]);
     free(w->units);
     free(w->alike);
     free(w->row_cost);
-    future_free(w);
-    bounds_free(w);
+    kvr__future_free(w);
+    kvr__bounds_free(w);
     for (uint32_t c = 0; w->facts != NULL && c < w->n_cache; c++)
-        facts_fini(&w->facts[c]);
+        kvr__facts_fini(&w->facts[c]);
     free(w->facts);
     if (w->loss != w->rows)
         free(w->loss);
@@ -116,9 +116,9 @@ static void poison(struct layer_work *w, uint32_t head, uint32_t n)
 #endif
 }
 
-enum kvr_status layer_read_heads(struct layer_work *w, uint32_t first_head,
-                                 uint32_t n_head, uint32_t first, uint32_t n,
-                                 struct kvr_error *err)
+enum kvr_status kvr__layer_read_heads(struct layer_work *w, uint32_t first_head,
+                                      uint32_t n_head, uint32_t first,
+                                      uint32_t n, struct kvr_error *err)
 {
     const struct plan *plan = w->plan;
 
@@ -136,10 +136,10 @@ enum kvr_status layer_read_heads(struct layer_work *w, uint32_t first_head,
     return KVR_OK;
 }
 
-enum kvr_status layer_read_tile(struct layer_work *w, uint32_t first,
-                                uint32_t n, struct kvr_error *err)
+enum kvr_status kvr__layer_read_tile(struct layer_work *w, uint32_t first,
+                                     uint32_t n, struct kvr_error *err)
 {
-    return layer_read_heads(w, 0, w->shape->n_head, first, n, err);
+    return kvr__layer_read_heads(w, 0, w->shape->n_head, first, n, err);
 }
 
 static bool wanted(const struct plan *plan, uint32_t cache)
@@ -164,7 +164,7 @@ static enum kvr_status make_units(struct layer_work *w, struct kvr_error *err)
         for (uint32_t c = 0; c < w->n_cache; c++) {
             if (whole ? c > 0 : !wanted(plan, c))
                 continue;
-            const enum kvr_status status = unit_init(
+            const enum kvr_status status = kvr__unit_init(
                 &w->units[w->n_unit++], w, run, c, whole ? w->n_cache : 1, err);
             if (status != KVR_OK)
                 return status;
@@ -187,27 +187,27 @@ static enum kvr_status replay_tile(struct layer_work *w, uint32_t first,
          * caches, row by row. */
         for (uint32_t c = 0; c < w->n_cache; c++) {
             const enum kvr_status status =
-                facts_fill(w, c, first + k, k, m, err);
+                kvr__facts_fill(w, c, first + k, k, m, err);
             if (status != KVR_OK)
                 return status;
             for (uint32_t r = 0; w->optimum != NULL && r < m; r++)
-                bounds_count(w, c, first + k + r, r);
+                kvr__bounds_count(w, c, first + k + r, r);
             for (uint32_t i = 0; i < w->n_unit; i++)
                 if (w->units[i].first_cache == c && !sees_all(w, i))
-                    unit_advance(&w->units[i], w, first + k, k, 0, m);
+                    kvr__unit_advance(&w->units[i], w, first + k, k, 0, m);
         }
         for (uint32_t r = 0; r < m; r++)
             for (uint32_t i = 0; i < w->n_unit; i++)
                 if (sees_all(w, i))
-                    unit_advance(&w->units[i], w, first + k, k, r, r + 1);
+                    kvr__unit_advance(&w->units[i], w, first + k, k, r, r + 1);
         for (uint32_t c = 0; c < w->n_cache; c++)
-            late_advance(w, c, first + k, m);
+            kvr__late_advance(w, c, first + k, m);
     }
     return KVR_OK;
 }
 
 /* Small layers keep their small products, whatever norms the others have. */
-double value_scale(const float *value, size_t n)
+double kvr__value_scale(const float *value, size_t n)
 {
     double most = 0;
 
@@ -232,7 +232,8 @@ static enum kvr_status load_arrays(struct layer_work *w, struct kvr_error *err)
                          &w->value_rows, err);
     if (status != KVR_OK)
         return status;
-    w->value_scale = value_scale(w->value, (size_t)w->value_rows * plan->T);
+    w->value_scale =
+        kvr__value_scale(w->value, (size_t)w->value_rows * plan->T);
     w->unit_mass = w->value_scale / plan->scale;
     return KVR_OK;
 }
@@ -314,12 +315,12 @@ static enum kvr_status collect_cache(struct layer_work *w, uint32_t first,
         const uint32_t c = cache - u->first_cache;
         status = hand_over(u, w, c, out, to, &n, err);
         if (status == KVR_OK && u->run->replicate == 0)
-            status = sim_keep_lists(to->sim, u, c, result, slot, err);
+            status = kvr__sim_keep_lists(to->sim, u, c, result, slot, err);
     }
     if (status != KVR_OK)
         return status;
-    histogram_add(to->histogram, to->m, n);
-    return percentiles(&out->miss, to->m, n, &to->sorted, err);
+    kvr__histogram_add(to->histogram, to->m, n);
+    return kvr__percentiles(&out->miss, to->m, n, &to->sorted, err);
 }
 
 static enum kvr_status collect_result(struct layer_work *w, uint32_t first,
@@ -336,8 +337,8 @@ static enum kvr_status collect_result(struct layer_work *w, uint32_t first,
             status =
                 collect_cache(w, first, end, c, base + to->slot[c], to, err);
     if (status == KVR_OK)
-        sim_add_layer(to->sim, w, w->units[first].run->result, index,
-                      to->histogram);
+        kvr__sim_add_layer(to->sim, w, w->units[first].run->result, index,
+                           to->histogram);
     return status;
 }
 
@@ -353,11 +354,11 @@ static enum kvr_status collect(struct layer_work *w, uint32_t index,
     if (to.slot == NULL || to.histogram == NULL)
         status = kvr_no_memory(err, "results", w->n_cache);
     for (uint32_t i = 0; i < w->n_unit; i++) {
-        unit_count_finish(&w->units[i]);
-        late_finish(&w->units[i], w);
+        kvr__unit_count_finish(&w->units[i]);
+        kvr__late_finish(&w->units[i], w);
     }
     if (status == KVR_OK)
-        status = bounds_finish(w, err);
+        status = kvr__bounds_finish(w, err);
     for (uint32_t c = 0; status == KVR_OK && c < w->n_cache; c++)
         to.slot[c] = wanted(w->plan, c) ? n++ : 0;
     for (uint32_t i = 0, end; i < w->n_unit && status == KVR_OK; i = end) {
@@ -373,9 +374,9 @@ static enum kvr_status collect(struct layer_work *w, uint32_t index,
     return status;
 }
 
-enum kvr_status layer_replay(const struct plan *plan, uint32_t index,
-                             uint32_t worker, struct kvr_sim *sim,
-                             struct kvr_error *err)
+enum kvr_status kvr__layer_replay(const struct plan *plan, uint32_t index,
+                                  uint32_t worker, struct kvr_sim *sim,
+                                  struct kvr_error *err)
 {
     const uint32_t layer = plan->layer[index];
     const struct kvr_layer_shape *shape = &plan->rows->layers[layer];
@@ -394,14 +395,14 @@ enum kvr_status layer_replay(const struct plan *plan, uint32_t index,
     if (status == KVR_OK)
         status = load_arrays(&w, err);
     if (status == KVR_OK && plan->needs_optimum)
-        status = bounds_solve(&w, err);
+        status = kvr__bounds_solve(&w, err);
     if (status == KVR_OK && plan->looks_ahead)
-        status = future_run(&w, err);
+        status = kvr__future_run(&w, err);
     if (status == KVR_OK)
         status = make_units(&w, err);
     for (uint32_t t = 0; t < plan->T && status == KVR_OK; t += TILE) {
         const uint32_t n = plan->T - t < TILE ? plan->T - t : TILE;
-        status = layer_read_tile(&w, t, n, err);
+        status = kvr__layer_read_tile(&w, t, n, err);
         if (status == KVR_OK)
             status = replay_tile(&w, t, n, err);
     }

@@ -13,8 +13,8 @@ static uint32_t min_u32(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
-uint32_t unit_capacity(const struct plan *plan, const struct kvr_policy *policy,
-                       uint32_t budget)
+uint32_t kvr__unit_capacity(const struct plan *plan,
+                            const struct kvr_policy *policy, uint32_t budget)
 {
     const struct kvr_sim_options *o = plan->options;
     uint32_t most = budget;
@@ -37,7 +37,7 @@ static uint32_t most_held(const struct layer_work *w)
 
 /* Where the mask alone keeps a cache within its budget nothing is evicted, at
  * any schedule: room for n more is room that nobody needs. */
-void unit_set_limits(struct unit *u, const struct layer_work *w)
+void kvr__unit_set_limits(struct unit *u, const struct layer_work *w)
 {
     const struct kvr_sim_options *o = w->plan->options;
     const uint32_t n = batch_of(o), budget = u->setting.budget;
@@ -59,14 +59,14 @@ void unit_set_limits(struct unit *u, const struct layer_work *w)
         min_u32(max_u32(first, u->window.first), u->target - u->protect_last);
 }
 
-size_t unit_bytes(const struct plan *plan, const struct run *run,
-                  uint32_t n_head)
+size_t kvr__unit_bytes(const struct plan *plan, const struct run *run,
+                       uint32_t n_head)
 {
     const struct kvr_setting setting = {
         .n_token = plan->T,
         .prompt_len = plan->P,
         .budget = run->budget->tokens,
-        .capacity = unit_capacity(plan, run->policy, run->budget->tokens),
+        .capacity = kvr__unit_capacity(plan, run->policy, run->budget->tokens),
         .group_size = n_head,
         .arg = run->arg};
     const size_t rows = plan->score_last - plan->score_first + 1;

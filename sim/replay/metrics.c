@@ -21,7 +21,7 @@ static void count_wanted(struct unit *u, uint32_t c, struct layer_work *w,
     const uint64_t *over = f->over + (r * nb + b) * plan->words;
     const uint64_t *at_least = f->at_least + (r * nb + b) * plan->words;
     const uint32_t words = t / 64 + 1;
-    const uint32_t past = t - mask_from(w->shape, t);
+    const uint32_t past = t - kvr__mask_from(w->shape, t);
     const uint32_t wanted = min_u32(u->run->budget->tokens, past);
     struct kvr_tally *tally = &u->tally[c];
     const struct overlap n = plan->kernels->overlap(
@@ -34,9 +34,9 @@ static void count_wanted(struct unit *u, uint32_t c, struct layer_work *w,
     const uint32_t missing =
         wanted > n.over + n.ties ? wanted - n.over - n.ties : 0;
     if (missing > 0)
-        late_ties(u, c, w, r, t, missing);
+        kvr__late_ties(u, c, w, r, t, missing);
     if (u->run->policy->mask != NULL)
-        late_hidden(u, c, w, r, t);
+        kvr__late_hidden(u, c, w, r, t);
 }
 
 /* What the row's own heaviest tokens would have kept: the bounds. */
@@ -54,13 +54,13 @@ static void count_bounds(struct unit *u, struct kvr_tally *tally,
     const uint32_t budget = u->setting.budget;
 
     if (budget != u->run->budget->tokens)
-        top = heaviest(w->plan, summed, t, row_mass - newest, budget);
+        top = kvr__heaviest(w->plan, summed, t, row_mass - newest, budget);
     tally->topk_b += row_mass - newest - top;
     tally->head_bound += row_mass - newest - head_top;
     if (visible >= t)
         return; /* everything is there: nothing need be lost */
     if (visible != budget)
-        top = heaviest(w->plan, summed, t, row_mass - newest, visible);
+        top = kvr__heaviest(w->plan, summed, t, row_mass - newest, visible);
     tally->topk += row_mass - newest - top;
 }
 
@@ -81,7 +81,7 @@ static void count_divergence(double *kl, double *share, double m)
     }
 }
 
-void unit_count_finish(struct unit *u)
+void kvr__unit_count_finish(struct unit *u)
 {
     for (uint32_t c = 0; c < u->n_cache; c++) {
         u->tally[c].kl -= log(u->share[c]);
@@ -129,8 +129,8 @@ static void count_recall(const struct unit *u, struct kvr_tally *tally,
     tally->head_best += head_best;
 }
 
-void unit_count(struct unit *u, struct layer_work *w, uint32_t c, uint32_t t,
-                uint32_t r, const double *kept)
+void kvr__unit_count(struct unit *u, struct layer_work *w, uint32_t c,
+                     uint32_t t, uint32_t r, const double *kept)
 {
     const struct plan *plan = w->plan;
     const struct facts *f = &w->facts[u->first_cache + c];

@@ -89,7 +89,7 @@ static enum kvr_status fill_run(struct run *run, const struct plan *plan,
         .n_token = plan->T,
         .prompt_len = plan->P,
         .budget = run->budget->tokens,
-        .capacity = unit_capacity(plan, base, run->budget->tokens),
+        .capacity = kvr__unit_capacity(plan, base, run->budget->tokens),
         .n_layer = plan->rows->n_layer,
         .n_kv_head = 1,
         .group_size = 1,
@@ -253,7 +253,7 @@ static enum kvr_status find_values(struct plan *plan, struct kvr_error *err)
                             "--loss value: layer %u has no value_norm2 or "
                             "value_out_norm1",
                             rows->layers[l].layer);
-        const double scale = value_scale(value, (size_t)n * plan->T);
+        const double scale = kvr__value_scale(value, (size_t)n * plan->T);
         least = fmin(least, scale);
         most = fmax(most, scale);
         n_head += rows->layers[l].n_head;
@@ -310,17 +310,17 @@ static uint64_t layer_bytes(const struct plan *plan,
                    sizeof(kvr_real) *
                    (plan->options->loss == KVR_LOSS_VALUE ? 2 : 1);
 
-    sum += (uint64_t)caches * facts_bytes(plan, group);
+    sum += (uint64_t)caches * kvr__facts_bytes(plan, group);
     if (plan->looks_ahead)
-        sum += future_bytes(plan, caches);
-    sum += bounds_bytes(plan, caches);
+        sum += kvr__future_bytes(plan, caches);
+    sum += kvr__bounds_bytes(plan, caches);
     for (size_t i = 0; i < plan->n_run; i++)
-        sum += caches * (uint64_t)unit_bytes(plan, &plan->runs[i], group) +
+        sum += caches * (uint64_t)kvr__unit_bytes(plan, &plan->runs[i], group) +
                plan->T * sizeof(struct cost);
     return sum;
 }
 
-uint64_t plan_bytes(const struct plan *plan)
+uint64_t kvr__plan_bytes(const struct plan *plan)
 {
     const struct kvr_sim_options *o = plan->options;
     const uint64_t workers = kvr_parallel_workers(plan->n_layer, o->threads);
@@ -345,7 +345,7 @@ uint64_t plan_bytes(const struct plan *plan)
 static enum kvr_status check_memory(const struct plan *plan,
                                     struct kvr_error *err)
 {
-    const uint64_t need = plan_bytes(plan), have = plan->options->memory;
+    const uint64_t need = kvr__plan_bytes(plan), have = plan->options->memory;
 
     if (have == 0 || need <= have)
         return KVR_OK;
@@ -356,14 +356,14 @@ static enum kvr_status check_memory(const struct plan *plan,
                     need >> 20, have >> 20);
 }
 
-enum kvr_status plan_init(struct plan *plan, const struct kvr_rows *rows,
-                          const struct kvr_sim_options *options,
-                          struct kvr_error *err)
+enum kvr_status kvr__plan_init(struct plan *plan, const struct kvr_rows *rows,
+                               const struct kvr_sim_options *options,
+                               struct kvr_error *err)
 {
     *plan = (struct plan){.rows = rows,
                           .options = options,
                           .isa = kvr_isa(),
-                          .kernels = kernels_for(kvr_isa()),
+                          .kernels = kvr__kernels_for(kvr_isa()),
                           .T = rows->n_token,
                           .P = rows->prompt_len,
                           .words = (rows->n_token + 63) / 64,
@@ -391,7 +391,7 @@ enum kvr_status plan_init(struct plan *plan, const struct kvr_rows *rows,
         plan->needs_next || plan->needs_future || plan->needs_column;
     for (size_t i = 0; status == KVR_OK && i < plan->n_run; i++)
         if (plan->runs[i].foreign && plan->poison == NULL)
-            status = poison_new(&plan->poison, plan->stride, err);
+            status = kvr__poison_new(&plan->poison, plan->stride, err);
     if (status == KVR_OK)
         status = pick_layers(plan, err);
     if (status == KVR_OK)
@@ -401,9 +401,9 @@ enum kvr_status plan_init(struct plan *plan, const struct kvr_rows *rows,
     return status;
 }
 
-void plan_fini(struct plan *plan)
+void kvr__plan_fini(struct plan *plan)
 {
-    poison_free(plan->poison);
+    kvr__poison_free(plan->poison);
     free(plan->runs);
     free(plan->rising);
     free(plan->layer);

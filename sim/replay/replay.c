@@ -36,8 +36,9 @@ static struct own *own_of(const struct kvr_sim *sim)
     return sim->own;
 }
 
-enum kvr_status sim_keep_lists(struct kvr_sim *sim, struct unit *u, uint32_t c,
-                               size_t run, uint32_t slot, struct kvr_error *err)
+enum kvr_status kvr__sim_keep_lists(struct kvr_sim *sim, struct unit *u,
+                                    uint32_t c, size_t run, uint32_t slot,
+                                    struct kvr_error *err)
 {
     struct list *list = &own_of(sim)->lists[run * sim->n_cache + slot];
 
@@ -144,9 +145,9 @@ static void add_spanning(struct kvr_sim *sim, const struct layer_work *w,
     pthread_mutex_unlock(&own->lock);
 }
 
-void sim_add_layer(struct kvr_sim *sim, const struct layer_work *w,
-                   size_t result, uint32_t index,
-                   const uint32_t histogram[BINS])
+void kvr__sim_add_layer(struct kvr_sim *sim, const struct layer_work *w,
+                        size_t result, uint32_t index,
+                        const uint32_t histogram[BINS])
 {
     struct kvr_run_result *out = &sim->runs[result];
     const uint32_t *first = w->plan->first_cache;
@@ -159,7 +160,7 @@ void sim_add_layer(struct kvr_sim *sim, const struct layer_work *w,
             most = out->caches[c].miss.max;
     }
     if (layer->rows > 0)
-        percentiles_of_histogram(&out->layer_miss[index], histogram, most);
+        kvr__percentiles_of_histogram(&out->layer_miss[index], histogram, most);
     add_spanning(sim, w, result, index, histogram);
 }
 
@@ -169,7 +170,8 @@ static enum kvr_status replay_item(uint32_t item, uint32_t worker, void *ud,
     struct kvr_sim *sim = ud;
     struct own *own = own_of(sim);
     const struct plan *plan = own->plan;
-    const enum kvr_status status = layer_replay(plan, item, worker, sim, err);
+    const enum kvr_status status =
+        kvr__layer_replay(plan, item, worker, sim, err);
 
     if (status == KVR_OK && plan->options->progress != NULL) {
         pthread_mutex_lock(&own->lock);
@@ -213,9 +215,10 @@ static void sum_layers(struct kvr_sim *sim, const struct plan *plan)
         }
         const uint32_t *h = own->histograms + i * 2 * BINS;
         if (r->model.rows > 0)
-            percentiles_of_histogram(&r->model_miss, h, most);
+            kvr__percentiles_of_histogram(&r->model_miss, h, most);
         if (r->global.rows > 0)
-            percentiles_of_histogram(&r->global_miss, h + BINS, most_global);
+            kvr__percentiles_of_histogram(&r->global_miss, h + BINS,
+                                          most_global);
     }
 }
 
@@ -367,12 +370,12 @@ enum kvr_status kvr_sim_run(struct kvr_sim **out, const struct kvr_rows *rows,
 {
     struct plan plan;
     struct kvr_sim *sim = NULL;
-    enum kvr_status status = plan_init(&plan, rows, options, err);
+    enum kvr_status status = kvr__plan_init(&plan, rows, options, err);
 
     if (status == KVR_OK)
         status = make_sim(&sim, &plan, err);
     if (status == KVR_OK) {
-        sim->peak_bytes = plan_bytes(&plan);
+        sim->peak_bytes = kvr__plan_bytes(&plan);
         status = kvr_parallel_for(plan.n_layer, options->threads, replay_item,
                                   sim, err);
     }
@@ -385,6 +388,6 @@ enum kvr_status kvr_sim_run(struct kvr_sim **out, const struct kvr_rows *rows,
     } else {
         kvr_sim_free(sim);
     }
-    plan_fini(&plan);
+    kvr__plan_fini(&plan);
     return status;
 }

@@ -15,7 +15,7 @@ static uint32_t bin_of(double m)
     return at >= BINS - 1 ? BINS - 1 : at > 0 ? (uint32_t)at : 0;
 }
 
-void histogram_add(uint32_t histogram[BINS], const double *m, size_t n)
+void kvr__histogram_add(uint32_t histogram[BINS], const double *m, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         histogram[bin_of(m[i])]++;
@@ -59,16 +59,16 @@ static double select_rank(const double *m, size_t n, uint64_t rank,
     return scratch[rank - before - 1];
 }
 
-enum kvr_status percentiles(struct kvr_percentiles *out, const double *m,
-                            size_t n, struct percentile_work *work,
-                            struct kvr_error *err)
+enum kvr_status kvr__percentiles(struct kvr_percentiles *out, const double *m,
+                                 size_t n, struct percentile_work *work,
+                                 struct kvr_error *err)
 {
     uint32_t histogram[BINS] = {0};
 
     if (!kvr_grow((void **)&work->sorted, &work->capacity, n,
                   sizeof *work->sorted))
         return kvr_no_memory(err, "percentiles", n * sizeof *work->sorted);
-    histogram_add(histogram, m, n);
+    kvr__histogram_add(histogram, m, n);
     out->p50 = select_rank(m, n, rank_of(0.50, n), histogram, work->sorted);
     out->p95 = select_rank(m, n, rank_of(0.95, n), histogram, work->sorted);
     out->p99 = select_rank(m, n, rank_of(0.99, n), histogram, work->sorted);
@@ -92,8 +92,8 @@ static double histogram_rank(const uint32_t histogram[BINS], double share,
     return middle < max ? middle : max;
 }
 
-void percentiles_of_histogram(struct kvr_percentiles *out,
-                              const uint32_t histogram[BINS], double max)
+void kvr__percentiles_of_histogram(struct kvr_percentiles *out,
+                                   const uint32_t histogram[BINS], double max)
 {
     uint64_t n = 0;
 

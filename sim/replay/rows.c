@@ -143,7 +143,7 @@ enum kvr_status kvr_rows_open(struct kvr_rows **out,
     if (t == NULL)
         return kvr_no_memory(err, "a row source", sizeof *t);
     t->trace = trace;
-    status = shared_init(&t->shared, shape, err);
+    status = kvr__shared_init(&t->shared, shape, err);
     t->rows = (struct kvr_rows){
         .n_layer = t->shared.n_layer,
         .n_token = shape->n_token,
@@ -181,7 +181,7 @@ void kvr_rows_close(struct kvr_rows *rows)
     for (uint32_t l = 0; t->sink != NULL && l < t->shared.n_layer; l++)
         free(t->sink[l]);
     free(t->sink);
-    shared_fini(&t->shared);
+    kvr__shared_fini(&t->shared);
     free(t->scratch);
     free(t);
 }

@@ -82,9 +82,9 @@ static enum kvr_status merge(struct shared *out,
     return KVR_OK;
 }
 
-enum kvr_status shared_init(struct shared *out,
-                            const struct kvr_trace_shape *shape,
-                            struct kvr_error *err)
+enum kvr_status kvr__shared_init(struct shared *out,
+                                 const struct kvr_trace_shape *shape,
+                                 struct kvr_error *err)
 {
     enum kvr_status status = KVR_OK;
 
@@ -101,7 +101,7 @@ enum kvr_status shared_init(struct shared *out,
     return status;
 }
 
-void shared_fini(struct shared *shared)
+void kvr__shared_fini(struct shared *shared)
 {
     for (uint32_t l = 0; l < shared->n_layer; l++) {
         free(shared->place[l]);

@@ -24,9 +24,9 @@ struct shared {
 
 /* KVR_ERR_INPUT: a source that is not stored, or other KV heads than its
  * reader's. Call shared_fini also after a failure. */
-enum kvr_status shared_init(struct shared *out,
-                            const struct kvr_trace_shape *shape,
-                            struct kvr_error *err) KVR_MUST_CHECK;
-void shared_fini(struct shared *shared);
+enum kvr_status kvr__shared_init(struct shared *out,
+                                 const struct kvr_trace_shape *shape,
+                                 struct kvr_error *err) KVR_MUST_CHECK;
+void kvr__shared_fini(struct shared *shared);
 
 #endif

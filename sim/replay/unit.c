@@ -85,19 +85,19 @@ static enum kvr_status allocate(struct unit *u, const struct plan *plan,
         u->share[c] = 1;
     if (policy->state_size != NULL) {
         u->state_size = policy->state_size(&u->setting);
-        u->state = u->run->foreign ? foreign_state(u->state_size)
+        u->state = u->run->foreign ? kvr__foreign_state(u->state_size)
                                    : kvr_aligned_calloc(u->state_size, 1);
         ok = ok && u->state;
     }
     if (!ok)
         return kvr_no_memory(err, policy->name,
-                             unit_bytes(plan, u->run, u->n_head));
+                             kvr__unit_bytes(plan, u->run, u->n_head));
     return KVR_OK;
 }
 
-enum kvr_status unit_init(struct unit *u, const struct layer_work *w,
-                          const struct run *run, uint32_t first_cache,
-                          uint32_t n_cache, struct kvr_error *err)
+enum kvr_status kvr__unit_init(struct unit *u, const struct layer_work *w,
+                               const struct run *run, uint32_t first_cache,
+                               uint32_t n_cache, struct kvr_error *err)
 {
     const struct plan *plan = w->plan;
     const struct kvr_policy *policy = run->policy;
@@ -114,8 +114,8 @@ enum kvr_status unit_init(struct unit *u, const struct layer_work *w,
         .setting = {.n_token = plan->T,
                     .prompt_len = plan->P,
                     .budget = layer_budget(w, run->budget->tokens),
-                    .capacity =
-                        unit_capacity(plan, run->policy, run->budget->tokens),
+                    .capacity = kvr__unit_capacity(plan, run->policy,
+                                                   run->budget->tokens),
                     .layer = w->layer,
                     .n_layer = plan->rows->n_layer,
                     .kv_head = first_cache,
@@ -129,7 +129,7 @@ enum kvr_status unit_init(struct unit *u, const struct layer_work *w,
         u->head_number = w->shape->head_index[u->first_head] / w->group;
     if (policy->window != NULL)
         policy->window(&u->setting, &u->window);
-    unit_set_limits(u, w);
+    kvr__unit_set_limits(u, w);
     const enum kvr_status status = allocate(u, plan, err);
     u->view = (struct kvr_view){.setting = &u->setting,
                                 .ties = plan->options->ties,
@@ -142,10 +142,10 @@ enum kvr_status unit_init(struct unit *u, const struct layer_work *w,
     return status;
 }
 
-void unit_fini(struct unit *u)
+void kvr__unit_fini(struct unit *u)
 {
     if (u->run != NULL && u->run->foreign)
-        foreign_state_free(u->state);
+        kvr__foreign_state_free(u->state);
     else
         free(u->state);
     free(u->score);
@@ -197,7 +197,7 @@ static void clear(struct unit *u, struct kvr_view *view, uint32_t position)
 static void expire(struct unit *u, const struct layer_work *w,
                    struct kvr_view *view, uint32_t t)
 {
-    const uint32_t from = min_u32(mask_from(w->shape, t), view->n);
+    const uint32_t from = min_u32(kvr__mask_from(w->shape, t), view->n);
 
     for (uint32_t i = u->oldest; i < from; i++)
         if (u->resident[i] != 0)
@@ -281,8 +281,8 @@ static void observe(struct unit *u, struct layer_work *w, struct kvr_view *view)
     if ((policy->needs & KVR_NEEDS_ACCESS) != 0) {
         int inclusive;
         const kvr_real least =
-            access_least(&plan->options->access, w->weight, u->resident,
-                         view->n, u->n_resident, w->sorted, &inclusive);
+            kvr__access_least(&plan->options->access, w->weight, u->resident,
+                              view->n, u->n_resident, w->sorted, &inclusive);
         plan->kernels->above(w->accessed, w->weight, least, inclusive, wide);
         view->accessed = w->accessed;
     }
@@ -290,7 +290,7 @@ static void observe(struct unit *u, struct layer_work *w, struct kvr_view *view)
         if (policy->constants != NULL && !u->run->foreign)
             policy->constants(&u->setting, constant);
         else if (policy->constants != NULL &&
-                 !foreign_constant(constant, policy, &u->setting))
+                 !kvr__foreign_constant(constant, policy, &u->setting))
             fail(u, view->step, "it sets more constants than the one there is");
         policy->update[plan->isa](u->score, w->weight, wide, view->step,
                                   constant);
@@ -411,7 +411,7 @@ static void evict(struct unit *u, struct layer_work *w, struct kvr_view *view,
     }
     view->first = max_u32(u->oldest, u->protect_first);
     if (u->run->foreign && policy->victim == NULL) {
-        const uint32_t bad = foreign_no_number(u, view, key, second);
+        const uint32_t bad = kvr__foreign_no_number(u, view, key, second);
         if (bad != UINT32_MAX) {
             char what[96];
             snprintf(what, sizeof what,
@@ -457,7 +457,7 @@ static void apply_mask(struct unit *u, struct layer_work *w,
 {
     const uint32_t wide = (view->n + 63) / 64 * 64;
 
-    view->first = mask_from(w->shape, view->step);
+    view->first = kvr__mask_from(w->shape, view->step);
     u->run->policy->mask[w->plan->isa](u->state, view, w->accessed);
     u->n_resident = 0;
     memset(u->bits, 0, w->plan->words * sizeof *u->bits);
@@ -485,7 +485,7 @@ static void see_facts(const struct unit *u, const struct layer_work *w,
     view->recorded = f->summed + r * plan->stride;
     view->top_least = f->least[r * nb + u->run->budget_index];
     if (u->run->foreign)
-        foreign_hide(u, plan, view);
+        kvr__foreign_hide(u, plan, view);
 }
 
 /* After the row. What the next one cannot see goes first, so that no token it
@@ -538,7 +538,7 @@ static void step(struct unit *u, struct layer_work *w, uint32_t t, uint32_t k,
     if (counted || sees_rows(u->run)) {
         weigh_heads(u, w, t, k, r);
         for (uint32_t c = 0; counted && c < u->n_cache; c++)
-            unit_count(u, w, c, t, r, w->kept + c * w->group);
+            kvr__unit_count(u, w, c, t, r, w->kept + c * w->group);
     }
     if (sees_rows(u->run))
         observe(u, w, view);
@@ -549,14 +549,14 @@ static void step(struct unit *u, struct layer_work *w, uint32_t t, uint32_t k,
                 u->evicted_now;
 }
 
-void unit_advance(struct unit *u, struct layer_work *w, uint32_t first,
-                  uint32_t k, uint32_t from, uint32_t end)
+void kvr__unit_advance(struct unit *u, struct layer_work *w, uint32_t first,
+                       uint32_t k, uint32_t from, uint32_t end)
 {
     for (uint32_t r = from; r < end && u->status == KVR_OK; r++) {
         step(u, w, first + r, k + r, r);
         u->gone_from[first + r + 1] = u->n_gone;
     }
-    if (u->run->foreign && u->status == KVR_OK && foreign_slip(u) != NULL)
-        fail(u, first + end - 1, foreign_slip(u));
-    late_settle(u, w);
+    if (u->run->foreign && u->status == KVR_OK && kvr__foreign_slip(u) != NULL)
+        fail(u, first + end - 1, kvr__foreign_slip(u));
+    kvr__late_settle(u, w);
 }

@@ -246,11 +246,12 @@ static enum kvr_status get_chunk(const uint8_t **out, struct h5_reader *r,
 /* ---- boxes ---- */
 
 /* The part of a box that a chunk holds, in places of the extent. */
-struct overlap {
+struct chunk_overlap {
     uint64_t first[INDEX_MAX_RANK], n[INDEX_MAX_RANK];
 };
 
-static void copy_overlap(const struct h5_reader *r, const struct overlap *part,
+static void copy_overlap(const struct h5_reader *r,
+                         const struct chunk_overlap *part,
                          const uint64_t *chunk_at, const uint8_t *data,
                          const uint64_t *from, const uint64_t *count,
                          uint8_t *out)
@@ -286,7 +287,7 @@ static enum kvr_status take_chunk(struct h5_reader *r, const uint64_t *cell,
 {
     uint64_t chunk_at[INDEX_MAX_RANK] = {0}, number = 0;
     const uint8_t *data = NULL;
-    struct overlap part;
+    struct chunk_overlap part;
 
     for (int i = 0; i < r->set->rank; i++) {
         chunk_at[i] = cell[i] * r->chunk[i];

@@ -26,7 +26,7 @@
 enum { N_TOPIC = 8, TOPIC_ROWS = 32, TOPIC_BOOST = 4, VOCABULARY = 4096 };
 
 /* What a draw is for: the replicate of its counter. */
-enum draw {
+enum synth_draw {
     DRAW_IMPORTANCE,
     DRAW_TOPIC,
     DRAW_ROW_TOPIC,

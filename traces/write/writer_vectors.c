@@ -18,7 +18,7 @@ static float f16_limit(enum row_set set)
     return set == SET_VALUE ? 65504.0f : 256.0f;
 }
 
-struct rows_job {
+struct vectors_job {
     struct kvr_writer *writer;
     uint32_t slot, first, n, dim;
     const float *in;
@@ -29,7 +29,7 @@ struct rows_job {
 static enum kvr_status store_head(uint32_t item, uint32_t worker, void *ud,
                                   struct kvr_error *err)
 {
-    const struct rows_job *job = ud;
+    const struct vectors_job *job = ud;
     struct content *c = job->writer->content;
     const uint32_t slot = job->slot + item;
     struct head_rows *head = &c->heads[slot];
@@ -57,7 +57,7 @@ static enum kvr_status store_head(uint32_t item, uint32_t worker, void *ud,
 }
 
 /* *largest magnitude; a number that is not finite is refused. */
-static enum kvr_status measure(float *largest, const struct rows_job *job,
+static enum kvr_status measure(float *largest, const struct vectors_job *job,
                                uint32_t width, struct kvr_error *err)
 {
     const struct head_rows *head = &job->writer->content->heads[job->slot];
@@ -116,13 +116,13 @@ static enum kvr_status give_rows(struct kvr_writer *w, uint32_t layer,
                         "%u.. and at most %u tokens",
                         w->path, layer, kvr__set_name(set), first, next,
                         c->box->shape.n_token);
-    struct rows_job job = {.writer = w,
-                           .slot = slot,
-                           .first = first,
-                           .n = n,
-                           .dim = kvr__content_row_items(c, slot, first),
-                           .in = in,
-                           .stride = stride};
+    struct vectors_job job = {.writer = w,
+                              .slot = slot,
+                              .first = first,
+                              .n = n,
+                              .dim = kvr__content_row_items(c, slot, first),
+                              .in = in,
+                              .stride = stride};
     status = measure(&largest, &job, heads * job.dim, err);
     if (status != KVR_OK)
         return status;
