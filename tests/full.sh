@@ -48,7 +48,7 @@ clang_part() {
 memcheck_part() {
     have valgrind || return 0
     configure_build build-debug -DCMAKE_BUILD_TYPE=Debug \
-        "-DCMAKE_C_FLAGS_DEBUG=-O1 -g" || return 1
+        "-DCMAKE_C_FLAGS_DEBUG=-O1 -g -DKVR_WATCHED" || return 1
     local suite bad=0 n=0
     for suite in base trace journal damage import optimum sparsity \
         tokenizer capture cli; do
@@ -74,7 +74,8 @@ memcheck_part() {
 cppcheck_part() {
     have cppcheck || return 0
     cppcheck --enable=warning,performance,portability --std=c11 -q \
-        -j "$jobs" --error-exitcode=9 --suppressions-list=tests/cppcheck.txt \
+        -j "$jobs" '-Djson_object_foreach(o,k,v)=while (next(o, &k, &v))' \
+        --error-exitcode=9 --suppressions-list=tests/cppcheck.txt \
         -Ipolicies -Itraces -Isim -Isim/base -Ianalysis -Icapture \
         "${rooms[@]}" || return 1
     say "cppcheck: nothing found"
@@ -108,7 +109,7 @@ fuzz_part() {
 # One tile, one stream: as often as a fault of one tile in 10,000 needs.
 bytes_part() {
     configure_build build-release || return 1
-    KVR_CODEC_ROUNDS=3000 build-release/tests/check_codec >&2 || return 1
+    CK_TIMEOUT_MULTIPLIER=10 KVR_CODEC_ROUNDS=3000 build-release/tests/check_codec >&2 || return 1
     say "bytes: 3000 compressors, 96 tiles each"
 }
 
