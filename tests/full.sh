@@ -57,7 +57,7 @@ memcheck_part() {
         n=$((n + 1))
         CK_FORK=no OPENBLAS_CORETYPE=Haswell valgrind -q \
             --error-exitcode=9 --leak-check=full \
-            --errors-for-leak-kinds=definite,indirect \
+            --errors-for-leak-kinds=definite,indirect --num-callers=40 \
             --child-silent-after-fork=yes \
             --suppressions=tests/memcheck.supp "$program" \
             >build-debug/memcheck-"$suite".log 2>&1 || {
