@@ -11,6 +11,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
 
 enum kvr_log_level {
     KVR_LOG_WARNING, /* the result may not be what the user expects */
@@ -29,6 +30,7 @@ void kvr_log_set_sink(kvr_log_fn fn, void *ud);
 void kvr_log(enum kvr_log_level level, const char *format, ...)
     KVR_PRINTF(2, 3);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

@@ -480,28 +480,53 @@ static int rising(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Median of a field over the items that have it; NaN without any. */
-static double median(const json_t *results, const char *key, size_t *n)
+/* Median of a field over the n items that have it; not set without any. */
+static enum kvr_status median(double *out, size_t *n, const json_t *results,
+                              const char *key, struct kvr_error *err)
 {
     double *values = kvr_calloc(json_array_size(results), sizeof *values);
     size_t i, m = 0;
     json_t *item;
 
     if (values == NULL)
-        return NAN;
+        return kvr_no_memory(err, "a median",
+                             json_array_size(results) * sizeof *values);
     json_array_foreach(results, i, item)
     {
         const json_t *value = json_object_get(item, key);
         if (json_is_number(value))
             values[m++] = json_number_value(value);
     }
-    if (m > 0)
+    if (m > 0) {
         qsort(values, m, sizeof *values, rising);
-    const double middle =
-        m > 0 ? (values[(m - 1) / 2] + values[m / 2]) / 2 : NAN;
+        *out = (values[(m - 1) / 2] + values[m / 2]) / 2;
+    }
     free(values);
     *n = m;
-    return middle;
+    return KVR_OK;
+}
+
+/* How many were fitted, and what is typical of them. */
+static enum kvr_status summarise(char *out, size_t size, const json_t *results,
+                                 struct kvr_error *err)
+{
+    const size_t all = json_array_size(results);
+    double alpha = 0, tail = 0;
+    size_t n = 0;
+
+    enum kvr_status status = median(&alpha, &n, results, "alpha", err);
+    if (status == KVR_OK)
+        status = median(&tail, &n, results, "tail_fraction", err);
+    if (status != KVR_OK)
+        return status;
+    if (n == 0)
+        snprintf(out, size, "none of %zu fitted.", all);
+    else
+        snprintf(out, size,
+                 "%zu of %zu fitted; median alpha %.3f, median tail %.1f%% of "
+                 "the values used.",
+                 n, all, alpha, 100 * tail);
+    return KVR_OK;
 }
 
 static enum kvr_status report_all(struct cli_report *report,
@@ -509,9 +534,6 @@ static enum kvr_status report_all(struct cli_report *report,
                                   struct kvr_error *err)
 {
     char summary[160];
-    size_t n = 0;
-    const double alpha = median(report->results, "alpha", &n);
-    const double tail = median(report->results, "tail_fraction", &n);
     const char *const lines[] = {
         "",
         "xmin: the value whose tail is nearest to its own fit (KS). CV2 of "
@@ -523,12 +545,12 @@ static enum kvr_status report_all(struct cli_report *report,
         NULL,
     };
 
-    snprintf(summary, sizeof summary,
-             "%zu of %zu fitted; median alpha %.3f, median tail %.1f%% of the "
-             "values used.",
-             n, json_array_size(report->results), alpha, 100 * tail);
+    enum kvr_status status =
+        summarise(summary, sizeof summary, report->results, err);
+    if (status != KVR_OK)
+        return status;
     report->lines = lines;
-    const enum kvr_status status = kvr__cli_report(common, report, err);
+    status = kvr__cli_report(common, report, err);
     report->lines = NULL;
     return status;
 }

@@ -58,7 +58,8 @@ void kvr__cli_null(json_t *object, const char *key, const char *reason)
 /* U+FFFD in place of each byte that begins no character. */
 static char *repaired(const char *text, size_t n, size_t *out_n)
 {
-    char *out = malloc(3 * n + 1);
+    static const char replacement[] = {'\xef', '\xbf', '\xbd'};
+    char *out = malloc(sizeof replacement * n + 1);
     size_t used = 0, bad;
 
     while (out != NULL && n > 0) {
@@ -69,8 +70,8 @@ static char *repaired(const char *text, size_t n, size_t *out_n)
         text += bad;
         n -= bad;
         if (n > 0) {
-            memcpy(out + used, "\xef\xbf\xbd", 3);
-            used += 3;
+            memcpy(out + used, replacement, sizeof replacement);
+            used += sizeof replacement;
             text++;
             n--;
         }

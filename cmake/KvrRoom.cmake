@@ -4,8 +4,8 @@
 # One room of the house: a static library whose public include path is its own
 # folder. PARTS are its folders, each a kvr_part. ROOMS are the rooms that it
 # may include (tests/lint/includes.txt); LIBRARIES stay private, so that no
-# other room can include their headers. HEADERS are installed, without them every
-# kvr_*.h of the folder.
+# other room can include their headers. HEADERS are installed, without them
+# every kvr_*.h of the folder.
 # SPDX-License-Identifier: GPL-3.0-or-later
 add_library(kvr_flags INTERFACE)
 target_compile_options(kvr_flags INTERFACE

@@ -51,7 +51,7 @@ clang_part() {
 memcheck_part() {
     have valgrind || return 0
     configure_build build-debug -DCMAKE_BUILD_TYPE=Debug \
-        "-DCMAKE_C_FLAGS_DEBUG=-O1 -g" || return 1
+        "-DCMAKE_C_FLAGS_DEBUG=-O1 -g -DKVR_WATCHED" || return 1
     local suite bad=0 n=0
     for suite in base trace journal damage import optimum sparsity \
         tokenizer capture cli; do
@@ -60,7 +60,7 @@ memcheck_part() {
         n=$((n + 1))
         CK_FORK=no OPENBLAS_CORETYPE=Haswell valgrind -q \
             --error-exitcode=9 --leak-check=full \
-            --errors-for-leak-kinds=definite,indirect \
+            --errors-for-leak-kinds=definite,indirect --num-callers=40 \
             --child-silent-after-fork=yes \
             --suppressions=tests/memcheck.supp "$program" \
             >build-debug/memcheck-"$suite".log 2>&1 || {
@@ -77,7 +77,8 @@ memcheck_part() {
 cppcheck_part() {
     have cppcheck || return 0
     cppcheck --enable=warning,performance,portability --std=c11 -q \
-        -j "$jobs" --error-exitcode=9 --suppressions-list=tests/cppcheck.txt \
+        -j "$jobs" '-Djson_object_foreach(o,k,v)=while (next(o, &k, &v))' \
+        --error-exitcode=9 --suppressions-list=tests/cppcheck.txt \
         "${seen[@]/#/-I}" \
         "${rooms[@]}" || return 1
     say "cppcheck: nothing found"
@@ -111,7 +112,7 @@ fuzz_part() {
 # One tile, one stream: as often as a fault of one tile in 10,000 needs.
 bytes_part() {
     configure_build build-release || return 1
-    KVR_CODEC_ROUNDS=3000 build-release/tests/check_codec >&2 || return 1
+    CK_TIMEOUT_MULTIPLIER=10 KVR_CODEC_ROUNDS=3000 build-release/tests/check_codec >&2 || return 1
     say "bytes: 3000 compressors, 96 tiles each"
 }
 

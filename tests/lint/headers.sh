@@ -20,7 +20,8 @@ try() {
     # kvr_elementwise.h is the one place for compiler attributes.
     text=$(grep -v kvr_elementwise.h <<<"$text" || true)
     [ -z "$cxx" ] || [ -z "$text" ] ||
-        "$cxx" -std=c++17 "${strict[@]}" "${rooms[@]}" -x c++ - <<<"$text" >&2 ||
+        "$cxx" -std=c++17 "${strict[@]}" "${rooms[@]}" -x c++ - <<<"$text" \
+            >&2 ||
         echo "$1: not as C++17"
 }
 

@@ -75,8 +75,8 @@ START_TEST(headers_are_read_as_numpy_does)
 {
     static const char *const read[] = {
         "{'descr':'<f4','fortran_order':False,'shape':(2,10,10)}",
-        "{\"shape\" : ( 2L , 10L,10L , ) ,\n\t\"descr\": 'f4' ,\n"
-        "\"fortran_order\" :False , } \n",
+        ("{\"shape\" : ( 2L , 10L,10L , ) ,\n\t\"descr\": 'f4' ,\n"
+         "\"fortran_order\" :False , } \n"),
         "{u'descr': u'|f4', 'fortran_order': False, 'shape': (2, 10, 10),}",
         "{'descr': 'float32', 'fortran_order': False, 'shape': (2, 10, 10)}",
         "{'descr': '=f4', 'fortran_order': False, 'shape': (2, 10, 10)}"};

@@ -19,8 +19,10 @@
 #include <time.h>
 #include <unistd.h>
 
-/* The sanitizers map terabytes, and slow all calls down. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+/* The sanitizers and valgrind (KVR_WATCHED) map much, and slow all calls down.
+ */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || \
+    defined(KVR_WATCHED)
 #define SANITIZED 1
 #elif defined(__has_feature)
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)

@@ -149,7 +149,7 @@ static enum kvr_status take_shape(struct npy_header *header, struct literal *in)
     if (!take(in, '('))
         return expected(in, "a shape such as (4, 12, 12)");
     while (!take(in, ')')) {
-        uint64_t value;
+        uint64_t value = 0;
         if (!more)
             return expected(in, ", or ) in the shape");
         const enum kvr_status status = take_number(&value, in);
