@@ -112,7 +112,8 @@ fuzz_part() {
 # One tile, one stream: as often as a fault of one tile in 10,000 needs.
 bytes_part() {
     configure_build build-release || return 1
-    CK_TIMEOUT_MULTIPLIER=10 KVR_CODEC_ROUNDS=3000 build-release/tests/check_codec >&2 || return 1
+    CK_TIMEOUT_MULTIPLIER=10 KVR_CODEC_ROUNDS=3000 \
+        build-release/tests/check_codec >&2 || return 1
     say "bytes: 3000 compressors, 96 tiles each"
 }
 

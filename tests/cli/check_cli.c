@@ -197,6 +197,21 @@ START_TEST(threads_and_instruction_sets_give_the_same_bytes)
 }
 END_TEST
 
+/* A table without a fit says so; it has no median. */
+START_TEST(nothing_fitted_is_said)
+{
+    char name[256], *out;
+
+    scratch_name(name, ".kvt.h5");
+    must_say(0, "", KV "trace synth -T 4 --heads 2 --layers 1 -q -o %s", name);
+    ck_assert_int_eq(run_program(&out, KV "powerlaw -q %s", name), 0);
+    ck_assert_ptr_nonnull(strstr(out, "none of 2 fitted."));
+    ck_assert_ptr_null(strstr(out, "nan"));
+    free(out);
+    unlink(name);
+}
+END_TEST
+
 START_TEST(csv_has_every_scope)
 {
     char *out;
@@ -395,6 +410,6 @@ KVR_SUITE("command line", exit_of_a_library_is_no_answer,
           bad_input_exits_3_and_leaves_nothing,
           outputs_that_cannot_be_meant_are_refused_before_work,
           help_lists_every_command, json_is_strict_and_complete,
-          csv_has_every_scope, lists_agree_with_the_table,
-          exit_of_a_library_is_no_answer,
+          nothing_fitted_is_said, csv_has_every_scope,
+          lists_agree_with_the_table, exit_of_a_library_is_no_answer,
           threads_and_instruction_sets_give_the_same_bytes)
