@@ -7,7 +7,7 @@
 
 #include <stdlib.h>
 
-struct job {
+struct heads_job {
     const struct kvr_trace *trace;
     const struct kvr_head_item *items;
     struct kvr_trace_scratch **scratch;
@@ -16,7 +16,7 @@ struct job {
     void *ud;
 };
 
-struct source {
+struct head_source {
     const struct kvr_trace *trace;
     struct kvr_head_item item;
     struct kvr_trace_scratch *scratch;
@@ -26,7 +26,7 @@ static enum kvr_status read_trace(void *ud, uint32_t first, uint32_t n,
                                   float *out, size_t stride,
                                   struct kvr_error *err)
 {
-    const struct source *s = ud;
+    const struct head_source *s = ud;
 
     return kvr_trace_read_rows(s->trace, s->item.layer, s->item.head, first, n,
                                out, stride, s->scratch, err);
@@ -35,13 +35,13 @@ static enum kvr_status read_trace(void *ud, uint32_t first, uint32_t n,
 static enum kvr_status do_item(uint32_t item, uint32_t worker, void *ud,
                                struct kvr_error *err)
 {
-    const struct job *job = ud;
+    const struct heads_job *job = ud;
     const struct kvr_trace_shape *shape = kvr_trace_shape(job->trace);
     const struct kvr_layer_shape *layer =
         &shape->layers[job->items[item].layer];
-    struct source source = {.trace = job->trace,
-                            .item = job->items[item],
-                            .scratch = job->scratch[worker]};
+    struct head_source source = {.trace = job->trace,
+                                 .item = job->items[item],
+                                 .scratch = job->scratch[worker]};
     const struct kvr_head head = {
         .layer = layer->layer,
         .index = layer->head_index[source.item.head],
@@ -68,7 +68,7 @@ enum kvr_status kvr_heads_run(const struct kvr_trace *trace,
 {
     const struct kvr_trace_shape *shape = kvr_trace_shape(trace);
     const uint32_t workers = kvr_parallel_workers(n, threads);
-    struct job job = {.trace = trace, .items = items, .fn = fn, .ud = ud};
+    struct heads_job job = {.trace = trace, .items = items, .fn = fn, .ud = ud};
     enum kvr_status status = KVR_OK;
 
     job.prompt_len = prompt_len != 0 ? prompt_len : shape->prompt_len;

@@ -11,6 +11,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
 
 void kvr_sort_values(double *values, size_t n);
 
@@ -25,6 +26,7 @@ double kvr_top_share(const double *sorted, size_t n, double q);
  * equal, would have it. Need not be sorted. */
 double kvr_effective_support(const float *weight, size_t n);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

@@ -17,6 +17,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
 
 /* Shares of the recorded mass. NaN where the optimum is not known. */
 struct kvr_gap {
@@ -32,6 +33,7 @@ struct kvr_gap {
  * the rounding of the additions. */
 struct kvr_gap kvr_gap_of(const struct kvr_tally *tally);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

@@ -16,6 +16,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
 
 struct kvr_head {
     uint32_t layer, index;        /* numbers in the model */
@@ -72,6 +73,7 @@ enum kvr_status kvr_heads_run(const struct kvr_trace *trace,
                               kvr_head_fn fn, void *ud,
                               struct kvr_error *err) KVR_MUST_CHECK;
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

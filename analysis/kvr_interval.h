@@ -33,6 +33,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
 
 #define KVR_INTERVAL_LEVEL 0.95
 
@@ -55,6 +56,7 @@ enum kvr_status kvr_interval_of(struct kvr_interval *out, const double *missed,
 /* Whether the interval of a difference leaves 0 out. */
 bool kvr_interval_tells(const struct kvr_interval *difference);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

@@ -20,6 +20,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
 
 enum kvr_powerlaw_kind {
     KVR_POWERLAW_AUTO, /* discrete if all values kept are integers >= 1 */
@@ -90,6 +91,7 @@ enum kvr_status kvr_powerlaw_distance(double *distance, const double *values,
 enum kvr_status kvr_hill(double *alpha, const double *values, size_t n,
                          size_t k, struct kvr_error *err) KVR_MUST_CHECK;
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

@@ -15,6 +15,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
 
 /* Of one head, or the mean of several. "Visible" entries are those that the
  * mask lets a row see. NaN: there is nothing to take it of (no decode row, no
@@ -48,6 +49,7 @@ enum kvr_status kvr_sparsity_of(struct kvr_sparsity *out,
 void kvr_sparsity_mean(struct kvr_sparsity *out,
                        const struct kvr_sparsity *each, size_t n);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

@@ -4,21 +4,21 @@
 
 #include <stdio.h>
 
-enum kvr_status kvr_backend_choose(const struct kvr_backend **out, char *why,
-                                   enum kvr_backend_choice choice,
-                                   struct kvr_error *err)
+enum kvr_status kvr__backend_choose(const struct kvr_backend **out, char *why,
+                                    enum kvr_backend_choice choice,
+                                    struct kvr_error *err)
 {
     struct kvr_error failure = {0};
     const struct kvr_backend *cuda = NULL;
     char device[KVR_DEVICE_NAME] = "";
     enum kvr_status status;
 
-    *out = &kvr_backend_cpu;
+    *out = &kvr__backend_cpu;
     if (choice == KVR_BACKEND_CPU) {
         snprintf(why, KVR_BACKEND_WHY, "asked for");
         return KVR_OK;
     }
-    status = kvr_backend_load(&cuda, &failure);
+    status = kvr__backend_load(&cuda, &failure);
     if (status == KVR_OK && cuda->probe != NULL)
         status = cuda->probe(device, &failure);
     if (status == KVR_OK) {

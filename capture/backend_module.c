@@ -63,8 +63,8 @@ static kvr_backend_module_fn entry_of(void *library)
     return entry;
 }
 
-enum kvr_status kvr_backend_load(const struct kvr_backend **out,
-                                 struct kvr_error *err)
+enum kvr_status kvr__backend_load(const struct kvr_backend **out,
+                                  struct kvr_error *err)
 {
     char path[PATH_SIZE];
     enum kvr_status status = find_module(path, err);

@@ -162,7 +162,7 @@ static void fill_shape(struct kvr_capture *c)
         .created = c->options.created,
         .options = c->options.command_line,
         .model_name = c->model.name,
-        .architecture = kvr_family_name(c->model.family),
+        .architecture = kvr__family_name(c->model.family),
         .model_hash = c->model.hash,
         .quantisation = c->model.quantisation,
         .backend = c->backend->name,
@@ -200,7 +200,7 @@ static uint64_t writer_bytes(const struct kvr_capture *c)
                        (3 * plan->stored_heads + 3 * plan->stored_kv_heads);
 }
 
-struct kvr_decoder_options kvr_capture_decoder(const struct kvr_capture *c)
+struct kvr_decoder_options kvr__capture_decoder(const struct kvr_capture *c)
 {
     /* f16 rows are rounded once, wherever; with fewer bits than that they are
      * rounded from f32 in one step, on the host */
@@ -220,21 +220,21 @@ static enum kvr_status plan_compute(struct kvr_capture *c,
                                     struct kvr_error *err)
 {
     c->compute.compute = (enum kvr_compute)c->options.compute;
-    const struct kvr_decoder_options decoder = kvr_capture_decoder(c);
+    const struct kvr_decoder_options decoder = kvr__capture_decoder(c);
     const struct kvr_device_options device =
-        kvr_decoder_device(&c->model, &decoder);
+        kvr__decoder_device(&c->model, &decoder);
 
     return c->backend->plan(&c->compute, &device, err);
 }
 
 static void fill_plan(struct kvr_capture *c)
 {
-    struct kvr_decoder_options decoder = kvr_capture_decoder(c);
+    struct kvr_decoder_options decoder = kvr__capture_decoder(c);
     decoder.threads = kvr_parallel_workers(UINT32_MAX, c->options.threads);
     struct kvr_capture_plan *plan = &c->plan;
 
     plan->model_name = c->model.name;
-    plan->architecture = kvr_family_name(c->model.family);
+    plan->architecture = kvr__family_name(c->model.family);
     plan->quantisation = c->model.quantisation;
     plan->backend = c->backend->name;
     plan->backend_why = c->backend_why;
@@ -261,8 +261,8 @@ static void fill_plan(struct kvr_capture *c)
                                   ? kvr_blas_bytes(decoder.threads)
                                   : 0;
     plan->memory_bytes = PROGRAM_BYTES + products + c->model.weight_bytes +
-                         kvr_weights_bytes(&c->model) +
-                         kvr_decoder_bytes(&c->model, &decoder) +
+                         kvr__weights_bytes(&c->model) +
+                         kvr__decoder_bytes(&c->model, &decoder) +
                          writer_bytes(c);
 }
 
@@ -310,11 +310,11 @@ static enum kvr_status open_tokenizer(struct kvr_capture *c,
     if (c->options.tokenizer != NULL) {
         kvr_log(KVR_LOG_NOTE, "%s is the tokenizer, not the model's own",
                 c->options.tokenizer);
-        return kvr_tokenizer_from_json(&c->tokenizer, c->options.tokenizer,
-                                       err);
+        return kvr__tokenizer_from_json(&c->tokenizer, c->options.tokenizer,
+                                        err);
     }
     if (c->model.gguf != NULL)
-        return kvr_tokenizer_from_gguf(&c->tokenizer, c->model.gguf, err);
+        return kvr__tokenizer_from_gguf(&c->tokenizer, c->model.gguf, err);
     const size_t n = strlen(c->model.folder);
     char *path = malloc(n + sizeof name);
     if (path == NULL)
@@ -323,7 +323,7 @@ static enum kvr_status open_tokenizer(struct kvr_capture *c,
     memcpy(path + n, name, sizeof name);
     enum kvr_status status =
         kvr_file_exists(path)
-            ? kvr_tokenizer_from_json(&c->tokenizer, path, err)
+            ? kvr__tokenizer_from_json(&c->tokenizer, path, err)
             : kvr_fail(err, KVR_ERR_UNSUPPORTED,
                        "%s: has no tokenizer.json (--tokenizer names one, "
                        "--ids needs none)",
@@ -336,7 +336,7 @@ static enum kvr_status open_model(struct kvr_capture *c, struct kvr_error *err)
 {
     enum kvr_status status;
 
-    if ((status = kvr_model_init(&c->model, c->options.model, err)) != KVR_OK)
+    if ((status = kvr__model_init(&c->model, c->options.model, err)) != KVR_OK)
         return status;
     status = open_tokenizer(c, err);
     if (c->options.ids_file != NULL &&
@@ -350,14 +350,14 @@ static enum kvr_status open_model(struct kvr_capture *c, struct kvr_error *err)
     if (status != KVR_OK)
         return status;
     if (c->tokenizer != NULL &&
-        kvr_tokenizer_size(c->tokenizer) > c->model.config.n_vocab)
+        kvr__tokenizer_size(c->tokenizer) > c->model.config.n_vocab)
         return kvr_fail(
             err, KVR_ERR_INPUT,
             "%s: the tokenizer%s%s has %zu tokens, "
             "the embedding %" PRIu32,
             c->options.model, c->options.tokenizer != NULL ? " " : "",
             c->options.tokenizer != NULL ? c->options.tokenizer : "",
-            kvr_tokenizer_size(c->tokenizer), c->model.config.n_vocab);
+            kvr__tokenizer_size(c->tokenizer), c->model.config.n_vocab);
     return KVR_OK;
 }
 
@@ -373,12 +373,12 @@ enum kvr_status kvr_capture_new(struct kvr_capture **out,
         return kvr_no_memory(err, "a capture", sizeof *c);
     c->options = *options;
     if ((status = check_options(options, err)) != KVR_OK ||
-        (status = kvr_backend_choose(&c->backend, c->backend_why,
-                                     (enum kvr_backend_choice)options->backend,
-                                     err)) != KVR_OK ||
+        (status = kvr__backend_choose(&c->backend, c->backend_why,
+                                      (enum kvr_backend_choice)options->backend,
+                                      err)) != KVR_OK ||
         (status = open_model(c, err)) != KVR_OK ||
         (status = select_parts(c, err)) != KVR_OK ||
-        (status = kvr_capture_read_prompt(c, err)) != KVR_OK ||
+        (status = kvr__capture_read_prompt(c, err)) != KVR_OK ||
         (status = count_tokens(c, err)) != KVR_OK) {
         kvr_capture_free(c);
         return status;
@@ -401,8 +401,8 @@ void kvr_capture_free(struct kvr_capture *c)
 {
     if (c == NULL)
         return;
-    kvr_tokenizer_free(c->tokenizer);
-    kvr_model_fini(&c->model);
+    kvr__tokenizer_free(c->tokenizer);
+    kvr__model_fini(&c->model);
     free(c->tokens.ids);
     free(c->layer_wanted);
     free(c->head_wanted);
@@ -432,10 +432,10 @@ struct kvr_capture_token kvr_capture_token(struct kvr_capture *c,
 
     if (c->tokenizer == NULL)
         return token;
-    const struct kvr_view piece = kvr_tokenizer_piece(c->tokenizer, token.id);
+    const struct kvr_slice piece = kvr__tokenizer_piece(c->tokenizer, token.id);
     token.text = (const uint8_t *)piece.bytes;
     token.text_size = piece.size;
-    token.class_of = kvr_tokenizer_class(c->tokenizer, token.id);
+    token.class_of = kvr__tokenizer_class(c->tokenizer, token.id);
     if (index < c->first_text)
         token.text_size = 0;
     if (index == c->first_text && c->tokens.spaced && piece.size > 0) {

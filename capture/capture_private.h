@@ -33,12 +33,12 @@ struct kvr_capture {
 
 /* Reads the prompt into capture->tokens and says in capture->bos what was
  * done about BOS. */
-enum kvr_status kvr_capture_read_prompt(struct kvr_capture *capture,
-                                        struct kvr_error *err) KVR_MUST_CHECK;
+enum kvr_status kvr__capture_read_prompt(struct kvr_capture *capture,
+                                         struct kvr_error *err) KVR_MUST_CHECK;
 
 /* How its decoder is made. */
 struct kvr_decoder_options
-kvr_capture_decoder(const struct kvr_capture *capture);
+kvr__capture_decoder(const struct kvr_capture *capture);
 
 /* Rows, norms and tokens on their way to the writer (record.c). */
 struct kvr_recorder {
@@ -52,21 +52,21 @@ struct kvr_recorder {
 };
 
 /* Opens the output. */
-enum kvr_status kvr_recorder_init(struct kvr_recorder *recorder,
-                                  struct kvr_capture *capture,
-                                  struct kvr_error *err) KVR_MUST_CHECK;
+enum kvr_status kvr__recorder_init(struct kvr_recorder *recorder,
+                                   struct kvr_capture *capture,
+                                   struct kvr_error *err) KVR_MUST_CHECK;
 /* Logits [n_vocab] after token `index`, where they are stored. */
-enum kvr_status kvr_recorder_logits(struct kvr_recorder *recorder,
-                                    uint32_t index, const float *logits,
-                                    struct kvr_error *err) KVR_MUST_CHECK;
+enum kvr_status kvr__recorder_logits(struct kvr_recorder *recorder,
+                                     uint32_t index, const float *logits,
+                                     struct kvr_error *err) KVR_MUST_CHECK;
 /* A kvr_deferred_fn: the tokens of a feed, all else of which was taken; ud is
  * the recorder. */
-enum kvr_status kvr_recorder_commit(void *ud, uint32_t first, uint32_t n,
-                                    struct kvr_error *err) KVR_MUST_CHECK;
+enum kvr_status kvr__recorder_commit(void *ud, uint32_t first, uint32_t n,
+                                     struct kvr_error *err) KVR_MUST_CHECK;
 /* The finished trace. */
-enum kvr_status kvr_recorder_finish(struct kvr_recorder *recorder,
-                                    struct kvr_error *err) KVR_MUST_CHECK;
+enum kvr_status kvr__recorder_finish(struct kvr_recorder *recorder,
+                                     struct kvr_error *err) KVR_MUST_CHECK;
 /* Frees; what was not finished is given up. */
-void kvr_recorder_fini(struct kvr_recorder *recorder);
+void kvr__recorder_fini(struct kvr_recorder *recorder);
 
 #endif

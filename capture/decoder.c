@@ -18,23 +18,24 @@ static uint64_t widest(const struct kvr_config *c)
     uint64_t most = 0;
 
     for (size_t i = 0; i < sizeof dims / sizeof dims[0]; i++)
-        if (kvr_dim_size(c, dims[i]) > most)
-            most = kvr_dim_size(c, dims[i]);
+        if (kvr__dim_size(c, dims[i]) > most)
+            most = kvr__dim_size(c, dims[i]);
     return most < c->rope_dim ? c->rope_dim : most;
 }
 
-uint64_t kvr_decoder_bytes(const struct kvr_model *model,
-                           const struct kvr_decoder_options *options)
+uint64_t kvr__decoder_bytes(const struct kvr_model *model,
+                            const struct kvr_decoder_options *options)
 {
     const struct kvr_config *c = &model->config;
     const uint64_t cache = (uint64_t)c->n_layer * c->n_kv_head *
                            (c->key_dim + c->value_dim) * options->max_tokens;
     const uint64_t row =
-        3ull * c->hidden + kvr_dim_size(c, KVR_DIM_QUERY) +
-        kvr_dim_size(c, KVR_DIM_KEY) + kvr_dim_size(c, KVR_DIM_VALUE) +
-        kvr_dim_size(c, KVR_DIM_HEADS) + 2ull * c->n_ff + 2ull * c->rope_dim +
-        widest(c) + kvr_dim_size(c, KVR_DIM_QUERY) +
-        kvr_dim_size(c, KVR_DIM_VALUE) + 3ull * c->n_kv_head + 2ull * c->n_head;
+        3ull * c->hidden + kvr__dim_size(c, KVR_DIM_QUERY) +
+        kvr__dim_size(c, KVR_DIM_KEY) + kvr__dim_size(c, KVR_DIM_VALUE) +
+        kvr__dim_size(c, KVR_DIM_HEADS) + 2ull * c->n_ff + 2ull * c->rope_dim +
+        widest(c) + kvr__dim_size(c, KVR_DIM_QUERY) +
+        kvr__dim_size(c, KVR_DIM_VALUE) + 3ull * c->n_kv_head +
+        2ull * c->n_head;
     /* attention rows or an expanded panel, per thread (64 and 128 rows) */
     const uint64_t block = 64ull * options->max_tokens;
     const uint64_t panel = 128ull * (widest(c) + options->max_rows);
@@ -64,10 +65,10 @@ static enum kvr_status make_buffers(struct kvr_decoder *d,
     const struct wanted list[] = {
         {&d->x, n, c->hidden},
         {&d->normed, n, c->hidden},
-        {&d->query, n, kvr_dim_size(c, KVR_DIM_QUERY)},
-        {&d->key, n, kvr_dim_size(c, KVR_DIM_KEY)},
-        {&d->value, n, kvr_dim_size(c, KVR_DIM_VALUE)},
-        {&d->mixed, n, kvr_dim_size(c, KVR_DIM_HEADS)},
+        {&d->query, n, kvr__dim_size(c, KVR_DIM_QUERY)},
+        {&d->key, n, kvr__dim_size(c, KVR_DIM_KEY)},
+        {&d->value, n, kvr__dim_size(c, KVR_DIM_VALUE)},
+        {&d->mixed, n, kvr__dim_size(c, KVR_DIM_HEADS)},
         {&d->gate, n, c->n_ff},
         {&d->up, n, c->n_ff},
         {&d->logits, 1, c->n_vocab},
@@ -112,9 +113,9 @@ static enum kvr_status make_host(struct kvr_decoder *d, struct kvr_error *err)
     const size_t n = d->options.max_rows;
     const uint64_t cols[KVR_SEND_MAX] = {
         [KVR_SHOWN_KEY] = widest(c), /* and all that is shown alone */
-        [KVR_SHOWN_VALUE] = kvr_dim_size(c, KVR_DIM_VALUE),
+        [KVR_SHOWN_VALUE] = kvr__dim_size(c, KVR_DIM_VALUE),
         [KVR_SHOWN_OUT] = c->n_head,
-        [KVR_SHOWN_QUERY] = kvr_dim_size(c, KVR_DIM_QUERY),
+        [KVR_SHOWN_QUERY] = kvr__dim_size(c, KVR_DIM_QUERY),
     };
     bool all = true;
 
@@ -139,18 +140,18 @@ static uint64_t buffer_bytes(const struct kvr_model *model,
     const struct kvr_config *c = &model->config;
     const uint64_t cache = (uint64_t)c->n_layer * c->n_kv_head *
                            (c->key_dim + c->value_dim) * options->max_tokens;
-    const uint64_t row = 3ull * c->hidden + kvr_dim_size(c, KVR_DIM_QUERY) +
-                         kvr_dim_size(c, KVR_DIM_KEY) +
-                         kvr_dim_size(c, KVR_DIM_VALUE) +
-                         kvr_dim_size(c, KVR_DIM_HEADS) + 2ull * c->n_ff +
+    const uint64_t row = 3ull * c->hidden + kvr__dim_size(c, KVR_DIM_QUERY) +
+                         kvr__dim_size(c, KVR_DIM_KEY) +
+                         kvr__dim_size(c, KVR_DIM_VALUE) +
+                         kvr__dim_size(c, KVR_DIM_HEADS) + 2ull * c->n_ff +
                          2ull * c->rope_dim + c->n_head;
 
     return 4 * (cache + row * options->max_rows + c->n_vocab);
 }
 
 struct kvr_device_options
-kvr_decoder_device(const struct kvr_model *model,
-                   const struct kvr_decoder_options *options)
+kvr__decoder_device(const struct kvr_model *model,
+                    const struct kvr_decoder_options *options)
 {
     struct kvr_device_options out = {
         .threads = options->threads,
@@ -172,13 +173,14 @@ kvr_decoder_device(const struct kvr_model *model,
     return out;
 }
 
-enum kvr_status kvr_decoder_new(struct kvr_decoder **out,
-                                const struct kvr_model *model,
-                                const struct kvr_backend *backend,
-                                const struct kvr_decoder_options *options,
-                                struct kvr_error *err)
+enum kvr_status kvr__decoder_new(struct kvr_decoder **out,
+                                 const struct kvr_model *model,
+                                 const struct kvr_backend *backend,
+                                 const struct kvr_decoder_options *options,
+                                 struct kvr_error *err)
 {
-    const struct kvr_device_options device = kvr_decoder_device(model, options);
+    const struct kvr_device_options device =
+        kvr__decoder_device(model, options);
     struct kvr_decoder *d = kvr_calloc(1, sizeof *d);
     enum kvr_status status;
 
@@ -189,24 +191,24 @@ enum kvr_status kvr_decoder_new(struct kvr_decoder **out,
     d->backend = backend;
     d->options = *options;
     if ((status = backend->open(&d->device, &device, err)) != KVR_OK ||
-        (status = kvr_weights_init(&d->weights, model, backend, d->device,
-                                   err)) != KVR_OK ||
+        (status = kvr__weights_init(&d->weights, model, backend, d->device,
+                                    err)) != KVR_OK ||
         (status = make_buffers(d, err)) != KVR_OK ||
         (status = make_caches(d, err)) != KVR_OK ||
         (status = make_host(d, err)) != KVR_OK) {
-        kvr_decoder_free(d);
+        kvr__decoder_free(d);
         return status;
     }
     *out = d;
     return KVR_OK;
 }
 
-void kvr_decoder_free(struct kvr_decoder *d)
+void kvr__decoder_free(struct kvr_decoder *d)
 {
     if (d == NULL)
         return;
     d->backend->close(d->device);
-    kvr_weights_fini(&d->weights);
+    kvr__weights_fini(&d->weights);
     free(d->keys);
     free(d->values);
     for (int i = 0; i < KVR_SEND_MAX; i++)
@@ -216,7 +218,7 @@ void kvr_decoder_free(struct kvr_decoder *d)
     free(d);
 }
 
-uint32_t kvr_decoder_position(const struct kvr_decoder *d)
+uint32_t kvr__decoder_position(const struct kvr_decoder *d)
 {
     return d->position;
 }
@@ -271,39 +273,39 @@ static enum kvr_status check_feed(const struct kvr_decoder *d,
     return KVR_OK;
 }
 
-enum kvr_status kvr_decoder_feed(struct kvr_decoder *d, const int32_t *ids,
-                                 uint32_t n, const struct kvr_observer *o,
-                                 struct kvr_error *err)
+enum kvr_status kvr__decoder_feed(struct kvr_decoder *d, const int32_t *ids,
+                                  uint32_t n, const struct kvr_observer *o,
+                                  struct kvr_error *err)
 {
     const struct kvr_model *model = d->model;
     struct kvr_tensor *const *w = d->weights.model;
     enum kvr_status status;
 
     if ((status = check_feed(d, ids, n, err)) != KVR_OK ||
-        (status = kvr_decoder_show_to(d, o, err)) != KVR_OK ||
+        (status = kvr__decoder_show_to(d, o, err)) != KVR_OK ||
         (status = write_angles(d, d->angles, model->inv_freq, n, err)) !=
             KVR_OK ||
         (status = write_angles(d, d->angles_local, model->inv_freq_local, n,
                                err)) != KVR_OK ||
-        (status = kvr_decoder_embed(d, ids, n, err)) != KVR_OK ||
-        (status = kvr_decoder_show_hidden(d, 0, d->x, n, o, err)) != KVR_OK)
+        (status = kvr__decoder_embed(d, ids, n, err)) != KVR_OK ||
+        (status = kvr__decoder_show_hidden(d, 0, d->x, n, o, err)) != KVR_OK)
         return status;
     for (uint32_t l = 0; l < model->config.n_layer; l++)
-        if ((status = kvr_decoder_layer(d, l, n, o, err)) != KVR_OK)
+        if ((status = kvr__decoder_layer(d, l, n, o, err)) != KVR_OK)
             return status;
-    if ((status = kvr_decoder_normalise(d, d->normed, d->x, w[KVR_OUTPUT_NORM],
-                                        w[KVR_OUTPUT_NORM_BIAS], 1, n, err)) !=
+    if ((status = kvr__decoder_normalise(d, d->normed, d->x, w[KVR_OUTPUT_NORM],
+                                         w[KVR_OUTPUT_NORM_BIAS], 1, n, err)) !=
             KVR_OK ||
-        (status = kvr_decoder_show_hidden(d, model->config.n_layer + 1,
-                                          d->normed, n, o, err)) != KVR_OK)
+        (status = kvr__decoder_show_hidden(d, model->config.n_layer + 1,
+                                           d->normed, n, o, err)) != KVR_OK)
         return status;
     d->position += n;
     d->last_rows = n;
     return KVR_OK;
 }
 
-enum kvr_status kvr_decoder_logits(struct kvr_decoder *d, float *logits,
-                                   uint32_t row, struct kvr_error *err)
+enum kvr_status kvr__decoder_logits(struct kvr_decoder *d, float *logits,
+                                    uint32_t row, struct kvr_error *err)
 {
     enum kvr_status status;
 
@@ -340,7 +342,7 @@ static enum kvr_status log_prob_slowly(struct kvr_decoder *d, float *out,
     if (logits == NULL)
         return kvr_no_memory(err, "logits", n_vocab * sizeof *logits);
     for (uint32_t i = 0; i < n && status == KVR_OK; i++) {
-        status = kvr_decoder_logits(d, logits, i, err);
+        status = kvr__decoder_logits(d, logits, i, err);
         double max = -INFINITY, sum = 0;
         for (uint32_t k = 0; k < n_vocab; k++)
             max = fmax(max, (double)logits[k]);
@@ -352,9 +354,9 @@ static enum kvr_status log_prob_slowly(struct kvr_decoder *d, float *out,
     return status;
 }
 
-enum kvr_status kvr_decoder_log_prob(struct kvr_decoder *d, float *out,
-                                     const int32_t *targets, uint32_t n,
-                                     struct kvr_error *err)
+enum kvr_status kvr__decoder_log_prob(struct kvr_decoder *d, float *out,
+                                      const int32_t *targets, uint32_t n,
+                                      struct kvr_error *err)
 {
     enum kvr_status status;
 

@@ -28,7 +28,7 @@ struct kvr_layer_norms {
 
 /* What a caller wants to see; every hook is optional. All but rows are called
  * one at a time, layer by layer; a back end that reports later (backend.h)
- * calls from threads of its own, until kvr_decoder_drain. A hook's failure
+ * calls from threads of its own, until kvr__decoder_drain. A hook's failure
  * ends that feed or the next one. Pointers end with the call. */
 struct kvr_observer {
     void *ud;
@@ -67,52 +67,52 @@ struct kvr_decoder_options {
 };
 
 /* Borrows the model. */
-enum kvr_status kvr_decoder_new(struct kvr_decoder **out,
-                                const struct kvr_model *model,
-                                const struct kvr_backend *backend,
-                                const struct kvr_decoder_options *options,
-                                struct kvr_error *err) KVR_MUST_CHECK;
-void kvr_decoder_free(struct kvr_decoder *decoder);
+enum kvr_status kvr__decoder_new(struct kvr_decoder **out,
+                                 const struct kvr_model *model,
+                                 const struct kvr_backend *backend,
+                                 const struct kvr_decoder_options *options,
+                                 struct kvr_error *err) KVR_MUST_CHECK;
+void kvr__decoder_free(struct kvr_decoder *decoder);
 
-/* What kvr_decoder_new will ask of a device. */
+/* What kvr__decoder_new will ask of a device. */
 struct kvr_device_options
-kvr_decoder_device(const struct kvr_model *model,
-                   const struct kvr_decoder_options *options);
+kvr__decoder_device(const struct kvr_model *model,
+                    const struct kvr_decoder_options *options);
 
-/* Bytes that kvr_decoder_new will allocate, the weights' file not counted. */
-uint64_t kvr_decoder_bytes(const struct kvr_model *model,
-                           const struct kvr_decoder_options *options);
+/* Bytes that kvr__decoder_new will allocate, the weights' file not counted. */
+uint64_t kvr__decoder_bytes(const struct kvr_model *model,
+                            const struct kvr_decoder_options *options);
 
 /* Tokens fed so far: the position of the next one. */
-uint32_t kvr_decoder_position(const struct kvr_decoder *decoder);
+uint32_t kvr__decoder_position(const struct kvr_decoder *decoder);
 
 /* Feeds n tokens, 1 <= n <= max_rows; observer may be NULL and is borrowed
- * until kvr_decoder_drain. An id that the
+ * until kvr__decoder_drain. An id that the
  * model does not have is KVR_ERR_INPUT, more than max_tokens KVR_ERR_LIMIT. */
-enum kvr_status kvr_decoder_feed(struct kvr_decoder *decoder,
-                                 const int32_t *ids, uint32_t n,
-                                 const struct kvr_observer *observer,
-                                 struct kvr_error *err) KVR_MUST_CHECK;
+enum kvr_status kvr__decoder_feed(struct kvr_decoder *decoder,
+                                  const int32_t *ids, uint32_t n,
+                                  const struct kvr_observer *observer,
+                                  struct kvr_error *err) KVR_MUST_CHECK;
 
 /* fn(ud, first, n) after the observer saw all of the feeds before and before it
  * sees any of a later one. */
-enum kvr_status kvr_decoder_defer(struct kvr_decoder *decoder,
-                                  kvr_deferred_fn fn, void *ud, uint32_t first,
-                                  uint32_t n,
-                                  struct kvr_error *err) KVR_MUST_CHECK;
+enum kvr_status kvr__decoder_defer(struct kvr_decoder *decoder,
+                                   kvr_deferred_fn fn, void *ud, uint32_t first,
+                                   uint32_t n,
+                                   struct kvr_error *err) KVR_MUST_CHECK;
 /* Returns when the observer has seen all, and what was deferred is done. */
-enum kvr_status kvr_decoder_drain(struct kvr_decoder *decoder,
-                                  struct kvr_error *err) KVR_MUST_CHECK;
+enum kvr_status kvr__decoder_drain(struct kvr_decoder *decoder,
+                                   struct kvr_error *err) KVR_MUST_CHECK;
 
 /* Logits [n_vocab] after row `row` of the last feed. Not finite is
  * KVR_ERR_INPUT naming the step. */
-enum kvr_status kvr_decoder_logits(struct kvr_decoder *decoder, float *logits,
-                                   uint32_t row,
-                                   struct kvr_error *err) KVR_MUST_CHECK;
+enum kvr_status kvr__decoder_logits(struct kvr_decoder *decoder, float *logits,
+                                    uint32_t row,
+                                    struct kvr_error *err) KVR_MUST_CHECK;
 
 /* log p(targets[i]) after row i of the last feed, i < n <= its rows. */
-enum kvr_status kvr_decoder_log_prob(struct kvr_decoder *decoder, float *out,
-                                     const int32_t *targets, uint32_t n,
-                                     struct kvr_error *err) KVR_MUST_CHECK;
+enum kvr_status kvr__decoder_log_prob(struct kvr_decoder *decoder, float *out,
+                                      const int32_t *targets, uint32_t n,
+                                      struct kvr_error *err) KVR_MUST_CHECK;
 
 #endif

@@ -5,7 +5,7 @@
  * SPDX-License-Identifier: GPL-3.0-or-later */
 #include "decoder_private.h"
 
-enum kvr_status kvr_decoder_normalise(
+enum kvr_status kvr__decoder_normalise(
     struct kvr_decoder *d, struct kvr_tensor *out, const struct kvr_tensor *in,
     const struct kvr_tensor *weight, const struct kvr_tensor *bias,
     uint32_t parts, uint32_t n, struct kvr_error *err)
@@ -34,8 +34,8 @@ add_product(struct kvr_decoder *d, const struct kvr_tensor *in,
         return b->matmul(d->device, d->x, true, in, 0, weight, bias, n, err);
     if ((status = b->matmul(d->device, d->added, false, in, 0, weight, bias, n,
                             err)) != KVR_OK ||
-        (status = kvr_decoder_normalise(d, d->added, d->added, norm, NULL, 1, n,
-                                        err)) != KVR_OK)
+        (status = kvr__decoder_normalise(d, d->added, d->added, norm, NULL, 1,
+                                         n, err)) != KVR_OK)
         return status;
     return b->add(d->device, d->x, d->added, n, err);
 }
@@ -54,7 +54,7 @@ static enum kvr_status project(struct kvr_decoder *d, struct kvr_tensor *out,
         d->device, out, false, d->normed, 0, weight, bias, n, err);
 
     if (status == KVR_OK && norm != NULL)
-        status = kvr_decoder_normalise(d, out, out, norm, NULL, heads, n, err);
+        status = kvr__decoder_normalise(d, out, out, norm, NULL, heads, n, err);
     if (status != KVR_OK || d->model->inv_freq == NULL)
         return status;
     return d->backend->rope(d->device, out, angles, heads,
@@ -99,8 +99,8 @@ static enum kvr_status attend(struct kvr_decoder *d, uint32_t layer,
     const struct kvr_attention call = attention_of(d, layer, n, o);
     enum kvr_status status;
 
-    if ((status = kvr_decoder_normalise(d, d->normed, d->x, w[KVR_ATTN_NORM],
-                                        w[KVR_ATTN_NORM_BIAS], 1, n, err)) !=
+    if ((status = kvr__decoder_normalise(d, d->normed, d->x, w[KVR_ATTN_NORM],
+                                         w[KVR_ATTN_NORM_BIAS], 1, n, err)) !=
             KVR_OK ||
         (status = project(d, d->query, w[KVR_Q], w[KVR_Q_BIAS], w[KVR_Q_NORM],
                           c->n_head, layer, n, err)) != KVR_OK ||
@@ -114,7 +114,7 @@ static enum kvr_status attend(struct kvr_decoder *d, uint32_t layer,
                            d->position, n, err)) != KVR_OK ||
         (status = b->attention(d->device, &call, err)) != KVR_OK)
         return status;
-    return kvr_decoder_show_layer(d, layer, n, o, err);
+    return kvr__decoder_show_layer(d, layer, n, o, err);
 }
 
 /* Reads d->normed, leaves the input of the down projection in d->gate. */
@@ -137,13 +137,13 @@ static enum kvr_status expand(struct kvr_decoder *d, uint32_t layer,
         status = b->activate(d->device, d->gate, gated ? d->up : NULL,
                              d->model->config.activation, n, err);
     return status != KVR_OK ? status
-                            : kvr_decoder_show_mlp(d, layer, n, o, err);
+                            : kvr__decoder_show_mlp(d, layer, n, o, err);
 }
 
 /* One layer. In a parallel one both halves read the layer's input. */
-enum kvr_status kvr_decoder_layer(struct kvr_decoder *d, uint32_t layer,
-                                  uint32_t n, const struct kvr_observer *o,
-                                  struct kvr_error *err)
+enum kvr_status kvr__decoder_layer(struct kvr_decoder *d, uint32_t layer,
+                                   uint32_t n, const struct kvr_observer *o,
+                                   struct kvr_error *err)
 {
     const bool parallel = d->model->config.parallel;
     struct kvr_tensor *const *w =
@@ -151,14 +151,14 @@ enum kvr_status kvr_decoder_layer(struct kvr_decoder *d, uint32_t layer,
     enum kvr_status status = attend(d, layer, w, n, o, err);
 
     if (status == KVR_OK && parallel)
-        status = kvr_decoder_normalise(d, d->normed, d->x, w[KVR_FF_NORM],
-                                       w[KVR_FF_NORM_BIAS], 1, n, err);
+        status = kvr__decoder_normalise(d, d->normed, d->x, w[KVR_FF_NORM],
+                                        w[KVR_FF_NORM_BIAS], 1, n, err);
     if (status == KVR_OK)
         status = add_product(d, d->mixed, w[KVR_O], w[KVR_O_BIAS],
                              w[KVR_ATTN_POST_NORM], n, err);
     if (status == KVR_OK && !parallel)
-        status = kvr_decoder_normalise(d, d->normed, d->x, w[KVR_FF_NORM],
-                                       w[KVR_FF_NORM_BIAS], 1, n, err);
+        status = kvr__decoder_normalise(d, d->normed, d->x, w[KVR_FF_NORM],
+                                        w[KVR_FF_NORM_BIAS], 1, n, err);
     if (status == KVR_OK)
         status = expand(d, layer, w, n, o, err);
     if (status == KVR_OK)
@@ -166,12 +166,12 @@ enum kvr_status kvr_decoder_layer(struct kvr_decoder *d, uint32_t layer,
                              w[KVR_FF_POST_NORM], n, err);
     if (status != KVR_OK)
         return status;
-    return kvr_decoder_show_hidden(d, layer + 1, d->x, n, o, err);
+    return kvr__decoder_show_hidden(d, layer + 1, d->x, n, o, err);
 }
 
 /* Token and, where they are learned, position. */
-enum kvr_status kvr_decoder_embed(struct kvr_decoder *d, const int32_t *ids,
-                                  uint32_t n, struct kvr_error *err)
+enum kvr_status kvr__decoder_embed(struct kvr_decoder *d, const int32_t *ids,
+                                   uint32_t n, struct kvr_error *err)
 {
     const struct kvr_config *c = &d->model->config;
     const struct kvr_backend *b = d->backend;

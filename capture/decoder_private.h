@@ -31,31 +31,32 @@ enum { KVR_SHOWN_KEY, KVR_SHOWN_VALUE, KVR_SHOWN_OUT, KVR_SHOWN_QUERY };
 
 /* decoder_layer.c: the embedding of n tokens at d->position into d->x, one
  * layer over them, and a norm of `parts` parts of each row. */
-enum kvr_status kvr_decoder_embed(struct kvr_decoder *d, const int32_t *ids,
-                                  uint32_t n,
-                                  struct kvr_error *err) KVR_MUST_CHECK;
-enum kvr_status kvr_decoder_layer(struct kvr_decoder *d, uint32_t layer,
-                                  uint32_t n, const struct kvr_observer *o,
-                                  struct kvr_error *err) KVR_MUST_CHECK;
-enum kvr_status kvr_decoder_normalise(
+enum kvr_status kvr__decoder_embed(struct kvr_decoder *d, const int32_t *ids,
+                                   uint32_t n,
+                                   struct kvr_error *err) KVR_MUST_CHECK;
+enum kvr_status kvr__decoder_layer(struct kvr_decoder *d, uint32_t layer,
+                                   uint32_t n, const struct kvr_observer *o,
+                                   struct kvr_error *err) KVR_MUST_CHECK;
+enum kvr_status kvr__decoder_normalise(
     struct kvr_decoder *d, struct kvr_tensor *out, const struct kvr_tensor *in,
     const struct kvr_tensor *weight, const struct kvr_tensor *bias,
     uint32_t parts, uint32_t n, struct kvr_error *err) KVR_MUST_CHECK;
 
 /* decoder_show.c: what the observer asked to see. show_to comes first in a
  * feed. */
-enum kvr_status kvr_decoder_show_to(struct kvr_decoder *d,
-                                    const struct kvr_observer *o,
-                                    struct kvr_error *err) KVR_MUST_CHECK;
-enum kvr_status kvr_decoder_show_mlp(struct kvr_decoder *d, uint32_t layer,
-                                     uint32_t n, const struct kvr_observer *o,
+enum kvr_status kvr__decoder_show_to(struct kvr_decoder *d,
+                                     const struct kvr_observer *o,
                                      struct kvr_error *err) KVR_MUST_CHECK;
-enum kvr_status kvr_decoder_show_hidden(struct kvr_decoder *d, uint32_t index,
-                                        const struct kvr_tensor *x, uint32_t n,
+enum kvr_status kvr__decoder_show_mlp(struct kvr_decoder *d, uint32_t layer,
+                                      uint32_t n, const struct kvr_observer *o,
+                                      struct kvr_error *err) KVR_MUST_CHECK;
+enum kvr_status kvr__decoder_show_hidden(struct kvr_decoder *d, uint32_t index,
+                                         const struct kvr_tensor *x, uint32_t n,
+                                         const struct kvr_observer *o,
+                                         struct kvr_error *err) KVR_MUST_CHECK;
+enum kvr_status kvr__decoder_show_layer(struct kvr_decoder *d, uint32_t layer,
+                                        uint32_t n,
                                         const struct kvr_observer *o,
                                         struct kvr_error *err) KVR_MUST_CHECK;
-enum kvr_status kvr_decoder_show_layer(struct kvr_decoder *d, uint32_t layer,
-                                       uint32_t n, const struct kvr_observer *o,
-                                       struct kvr_error *err) KVR_MUST_CHECK;
 
 #endif

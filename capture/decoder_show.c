@@ -6,13 +6,13 @@
 #include <math.h>
 
 /* What is on its way was asked for with the observer of its own feed. */
-enum kvr_status kvr_decoder_show_to(struct kvr_decoder *d,
-                                    const struct kvr_observer *o,
-                                    struct kvr_error *err)
+enum kvr_status kvr__decoder_show_to(struct kvr_decoder *d,
+                                     const struct kvr_observer *o,
+                                     struct kvr_error *err)
 {
     if (o == d->observer)
         return KVR_OK;
-    const enum kvr_status status = kvr_decoder_drain(d, err);
+    const enum kvr_status status = kvr__decoder_drain(d, err);
     d->observer = o; /* nobody reads it now */
     return status;
 }
@@ -48,10 +48,10 @@ static enum kvr_status hidden_shown(void *ud, uint32_t layer, uint32_t first,
     return o->hidden(o->ud, layer, first, n, values[0], err);
 }
 
-enum kvr_status kvr_decoder_show_hidden(struct kvr_decoder *d, uint32_t index,
-                                        const struct kvr_tensor *x, uint32_t n,
-                                        const struct kvr_observer *o,
-                                        struct kvr_error *err)
+enum kvr_status kvr__decoder_show_hidden(struct kvr_decoder *d, uint32_t index,
+                                         const struct kvr_tensor *x, uint32_t n,
+                                         const struct kvr_observer *o,
+                                         struct kvr_error *err)
 {
     struct kvr_send what = {
         .tensors = {x}, .layer = index, .n = n, .sent = hidden_shown};
@@ -70,9 +70,9 @@ static enum kvr_status mlp_shown(void *ud, uint32_t layer, uint32_t first,
     return o->mlp(o->ud, layer, first, n, values[0], err);
 }
 
-enum kvr_status kvr_decoder_show_mlp(struct kvr_decoder *d, uint32_t layer,
-                                     uint32_t n, const struct kvr_observer *o,
-                                     struct kvr_error *err)
+enum kvr_status kvr__decoder_show_mlp(struct kvr_decoder *d, uint32_t layer,
+                                      uint32_t n, const struct kvr_observer *o,
+                                      struct kvr_error *err)
 {
     struct kvr_send what = {
         .tensors = {d->gate}, .layer = layer, .n = n, .sent = mlp_shown};
@@ -144,9 +144,10 @@ static enum kvr_status layer_shown(void *ud, uint32_t layer, uint32_t first,
     return status;
 }
 
-enum kvr_status kvr_decoder_show_layer(struct kvr_decoder *d, uint32_t layer,
-                                       uint32_t n, const struct kvr_observer *o,
-                                       struct kvr_error *err)
+enum kvr_status kvr__decoder_show_layer(struct kvr_decoder *d, uint32_t layer,
+                                        uint32_t n,
+                                        const struct kvr_observer *o,
+                                        struct kvr_error *err)
 {
     const struct kvr_backend *b = d->backend;
     const struct kvr_config *c = &d->model->config;
@@ -172,16 +173,16 @@ enum kvr_status kvr_decoder_show_layer(struct kvr_decoder *d, uint32_t layer,
     return status != KVR_OK ? status : show(d, &what, err);
 }
 
-enum kvr_status kvr_decoder_defer(struct kvr_decoder *d, kvr_deferred_fn fn,
-                                  void *ud, uint32_t first, uint32_t n,
-                                  struct kvr_error *err)
+enum kvr_status kvr__decoder_defer(struct kvr_decoder *d, kvr_deferred_fn fn,
+                                   void *ud, uint32_t first, uint32_t n,
+                                   struct kvr_error *err)
 {
     if (d->backend->defer == NULL)
         return fn(ud, first, n, err);
     return d->backend->defer(d->device, fn, ud, first, n, err);
 }
 
-enum kvr_status kvr_decoder_drain(struct kvr_decoder *d, struct kvr_error *err)
+enum kvr_status kvr__decoder_drain(struct kvr_decoder *d, struct kvr_error *err)
 {
     if (d->backend->drain == NULL)
         return KVR_OK;

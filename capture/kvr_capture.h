@@ -18,6 +18,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
 
 enum kvr_capture_backend {
     KVR_CAPTURE_AUTO,
@@ -148,6 +149,7 @@ enum kvr_status kvr_capture_run(struct kvr_capture *capture,
                                 kvr_capture_progress progress, void *ud,
                                 struct kvr_error *err) KVR_MUST_CHECK;
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

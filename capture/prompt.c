@@ -53,7 +53,7 @@ static enum kvr_status parse_ids(struct kvr_ids *out, const char *path,
                             "%s: token %zu is id %" PRIu32
                             ", the model has ids 0 to %" PRIu32,
                             path, out->n, id, n_vocab - 1);
-        status = kvr_ids_add(out, (int32_t)id, err);
+        status = kvr__ids_add(out, (int32_t)id, err);
         at = end;
     }
     return status;
@@ -79,12 +79,12 @@ static enum kvr_status encode_text(struct kvr_capture *c, const uint8_t *text,
                                    size_t size, bool chat_bos,
                                    struct kvr_error *err)
 {
-    const int32_t bos = kvr_tokenizer_bos(c->tokenizer);
-    const bool asked = kvr_tokenizer_adds_bos(c->tokenizer);
+    const int32_t bos = kvr__tokenizer_bos(c->tokenizer);
+    const bool asked = kvr__tokenizer_adds_bos(c->tokenizer);
     enum kvr_status status = KVR_OK;
 
     if (asked || (chat_bos && bos >= 0)) {
-        status = kvr_ids_add(&c->tokens, bos, err);
+        status = kvr__ids_add(&c->tokens, bos, err);
         c->first_text = 1;
         snprintf(c->bos, sizeof c->bos, "added id %" PRId32 ": %s", bos,
                  asked ? "the model's metadata ask for it"
@@ -95,8 +95,8 @@ static enum kvr_status encode_text(struct kvr_capture *c, const uint8_t *text,
     }
     if (status != KVR_OK)
         return status;
-    return kvr_tokenizer_encode(&c->tokens, c->tokenizer, text, size,
-                                !c->options.no_special, err);
+    return kvr__tokenizer_encode(&c->tokens, c->tokenizer, text, size,
+                                 !c->options.no_special, err);
 }
 
 static enum kvr_status encode(struct kvr_capture *c, const uint8_t *text,
@@ -108,7 +108,7 @@ static enum kvr_status encode(struct kvr_capture *c, const uint8_t *text,
     if (c->options.chat == NULL)
         return encode_text(c, text, size, false, err);
     status =
-        kvr_chat_apply(&chat, c->options.chat, c->tokenizer, text, size, err);
+        kvr__chat_apply(&chat, c->options.chat, c->tokenizer, text, size, err);
     if (status == KVR_OK)
         status = encode_text(c, chat.text, chat.size, chat.bos, err);
     c->plan.chat = chat.name;
@@ -144,7 +144,7 @@ static enum kvr_status read_text(struct kvr_capture *c, struct kvr_error *err)
 static void warn_of_two_bos(struct kvr_capture *c)
 {
     const int32_t bos =
-        c->tokenizer != NULL ? kvr_tokenizer_bos(c->tokenizer) : -1;
+        c->tokenizer != NULL ? kvr__tokenizer_bos(c->tokenizer) : -1;
     const size_t used = strlen(c->bos);
 
     if (bos < 0 || c->tokens.n < 2 || c->tokens.ids[0] != bos ||
@@ -158,8 +158,8 @@ static void warn_of_two_bos(struct kvr_capture *c)
              "; the prompt starts with two");
 }
 
-enum kvr_status kvr_capture_read_prompt(struct kvr_capture *c,
-                                        struct kvr_error *err)
+enum kvr_status kvr__capture_read_prompt(struct kvr_capture *c,
+                                         struct kvr_error *err)
 {
     const enum kvr_status status =
         c->options.ids_file != NULL ? read_ids(c, err) : read_text(c, err);

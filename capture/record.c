@@ -26,7 +26,8 @@ static size_t place(const struct kvr_recorder *r, uint32_t layer, uint32_t head,
 }
 
 /* From any worker: each head of a layer has its own place. */
-static enum kvr_status take_rows(void *ud, const struct kvr_rows *rows,
+static enum kvr_status take_rows(void *ud,
+                                 const struct kvr_attention_rows *rows,
                                  struct kvr_error *err)
 {
     struct kvr_recorder *r = ud;
@@ -164,14 +165,14 @@ static enum kvr_status take_mlp(void *ud, uint32_t layer, uint32_t first,
                           first, n, activation, err);
 }
 
-enum kvr_status kvr_recorder_logits(struct kvr_recorder *r, uint32_t index,
-                                    const float *logits, struct kvr_error *err)
+enum kvr_status kvr__recorder_logits(struct kvr_recorder *r, uint32_t index,
+                                     const float *logits, struct kvr_error *err)
 {
     return kvr_writer_logits(r->writer, index, 1, logits, err);
 }
 
-enum kvr_status kvr_recorder_init(struct kvr_recorder *r, struct kvr_capture *c,
-                                  struct kvr_error *err)
+enum kvr_status kvr__recorder_init(struct kvr_recorder *r,
+                                   struct kvr_capture *c, struct kvr_error *err)
 {
     const struct kvr_writer_options options = {
         .force = c->options.force,
@@ -212,8 +213,8 @@ enum kvr_status kvr_recorder_init(struct kvr_recorder *r, struct kvr_capture *c,
                            err);
 }
 
-enum kvr_status kvr_recorder_commit(void *ud, uint32_t first, uint32_t n,
-                                    struct kvr_error *err)
+enum kvr_status kvr__recorder_commit(void *ud, uint32_t first, uint32_t n,
+                                     struct kvr_error *err)
 {
     struct kvr_recorder *r = ud;
     enum kvr_status status = KVR_OK;
@@ -229,8 +230,8 @@ enum kvr_status kvr_recorder_commit(void *ud, uint32_t first, uint32_t n,
     return kvr_writer_commit(r->writer, first + n, err);
 }
 
-enum kvr_status kvr_recorder_finish(struct kvr_recorder *r,
-                                    struct kvr_error *err)
+enum kvr_status kvr__recorder_finish(struct kvr_recorder *r,
+                                     struct kvr_error *err)
 {
     struct kvr_writer *writer = r->writer;
 
@@ -238,7 +239,7 @@ enum kvr_status kvr_recorder_finish(struct kvr_recorder *r,
     return kvr_writer_finish(writer, err);
 }
 
-void kvr_recorder_fini(struct kvr_recorder *r)
+void kvr__recorder_fini(struct kvr_recorder *r)
 {
     if (r->writer != NULL)
         kvr_writer_abandon(r->writer);

@@ -13,9 +13,9 @@ struct kvr_choice {
     int32_t id;
 };
 
-enum kvr_status kvr_sampler_init(struct kvr_sampler *s, double temperature,
-                                 double top_p, uint64_t seed, size_t n_vocab,
-                                 struct kvr_error *err)
+enum kvr_status kvr__sampler_init(struct kvr_sampler *s, double temperature,
+                                  double top_p, uint64_t seed, size_t n_vocab,
+                                  struct kvr_error *err)
 {
     *s = (struct kvr_sampler){
         .temperature = temperature,
@@ -29,7 +29,7 @@ enum kvr_status kvr_sampler_init(struct kvr_sampler *s, double temperature,
     return KVR_OK;
 }
 
-void kvr_sampler_fini(struct kvr_sampler *s)
+void kvr__sampler_fini(struct kvr_sampler *s)
 {
     free(s->choices);
     s->choices = NULL;
@@ -69,8 +69,8 @@ static size_t keep_top(struct kvr_sampler *s, double *total)
     return n;
 }
 
-int32_t kvr_sampler_next(struct kvr_sampler *s, const float *logits,
-                         uint32_t step)
+int32_t kvr__sampler_next(struct kvr_sampler *s, const float *logits,
+                          uint32_t step)
 {
     const struct kvr_random stream = {.seed = s->seed,
                                       .purpose = KVR_RANDOM_SAMPLING};
@@ -97,7 +97,7 @@ int32_t kvr_sampler_next(struct kvr_sampler *s, const float *logits,
     return (int32_t)best; /* rounding used all of it up */
 }
 
-float kvr_log_prob_of(const float *logits, size_t n, int32_t id)
+float kvr__log_prob_of(const float *logits, size_t n, int32_t id)
 {
     const double max = (double)logits[best_of(logits, n)];
     double sum = 0;

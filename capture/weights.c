@@ -17,7 +17,7 @@
 #include <string.h>
 
 /* How a slot's rows (of a vector: its values) lie in the file. */
-struct layout {
+struct weight_layout {
     uint64_t n;     /* rows of the slot */
     uint64_t first; /* in the file: of the slot's part */
     uint32_t dim;   /* of a head; 0: no heads */
@@ -27,15 +27,15 @@ struct layout {
     bool plus_one;        /* 1 + w is meant */
 };
 
-static struct layout layout_of(const struct kvr_model *model,
-                               const struct kvr_slot *slot,
-                               const struct kvr_slot_shape *shape)
+static struct weight_layout layout_of(const struct kvr_model *model,
+                                      const struct kvr_slot *slot,
+                                      const struct kvr_slot_shape *shape)
 {
     const struct kvr_config *c = &model->config;
     const bool hf = model->format == KVR_FORMAT_HF;
     const enum kvr_dim own =
         shape->rows == KVR_DIM_ONE ? shape->cols : shape->rows;
-    struct layout l = {.n = kvr_dim_size(c, own), .parts = 1};
+    struct weight_layout l = {.n = kvr__dim_size(c, own), .parts = 1};
 
     l.turned = kvr_model_turned(model, shape);
     if (shape->heads != KVR_DIM_ONE && !hf && model->family->gguf_paired) {
@@ -43,11 +43,11 @@ static struct layout layout_of(const struct kvr_model *model,
         l.pairs = c->rope_dim / 2;
     }
     if (slot->cut == KVR_CUT_UP)
-        l.first = kvr_dim_size(c, KVR_DIM_FF);
+        l.first = kvr__dim_size(c, KVR_DIM_FF);
     if (slot->cut == KVR_CUT_K || slot->cut == KVR_CUT_V)
-        l.first = kvr_dim_size(c, KVR_DIM_QUERY);
+        l.first = kvr__dim_size(c, KVR_DIM_QUERY);
     if (slot->cut == KVR_CUT_V)
-        l.first += kvr_dim_size(c, KVR_DIM_KEY);
+        l.first += kvr__dim_size(c, KVR_DIM_KEY);
     if (slot->cut >= KVR_CUT_Q && slot->cut <= KVR_CUT_V && hf &&
         model->family->hf_per_head) {
         l.first = 0;
@@ -59,7 +59,7 @@ static struct layout layout_of(const struct kvr_model *model,
 }
 
 /* Where row i of the slot lies in the file. */
-static uint64_t row_in_file(const struct layout *l, uint64_t i)
+static uint64_t row_in_file(const struct weight_layout *l, uint64_t i)
 {
     if (l->dim == 0)
         return l->first + i;
@@ -90,9 +90,9 @@ static bool is_norm(int slot)
 /* Bytes of the copy that a slot needs; 0: none. */
 static uint64_t copy_size(const struct kvr_stored *tensor,
                           const struct kvr_slot_shape *shape,
-                          const struct layout *l)
+                          const struct weight_layout *l)
 {
-    const struct kvr_quant_row *type = kvr_quant_find(tensor->type);
+    const struct kvr_quant_row *type = kvr__quant_find(tensor->type);
     const uint64_t cols = shape->rows == KVR_DIM_ONE ? 1
                           : l->turned                ? tensor->rows
                                                      : tensor->cols;
@@ -106,9 +106,10 @@ static uint64_t copy_size(const struct kvr_stored *tensor,
 
 /* Row by row, or, where rows are columns, value by value. */
 static void gather(uint8_t *out, const struct kvr_stored *tensor,
-                   const struct kvr_slot_shape *shape, const struct layout *l)
+                   const struct kvr_slot_shape *shape,
+                   const struct weight_layout *l)
 {
-    const struct kvr_quant_row *type = kvr_quant_find(tensor->type);
+    const struct kvr_quant_row *type = kvr__quant_find(tensor->type);
     const size_t item = type->bytes; /* of one value, where block is 1 */
 
     if (l->turned) {
@@ -127,7 +128,7 @@ static void gather(uint8_t *out, const struct kvr_stored *tensor,
         memcpy(out, tensor->data + row_in_file(l, i) * row, row);
 }
 
-struct place {
+struct weight_place {
     struct kvr_weights *weights;
     const struct kvr_model *model;
     const struct kvr_backend *backend;
@@ -135,9 +136,9 @@ struct place {
 };
 
 static enum kvr_status
-copy_rows(struct kvr_weight *weight, const struct place *p,
+copy_rows(struct kvr_weight *weight, const struct weight_place *p,
           const struct kvr_stored *tensor, const struct kvr_slot_shape *shape,
-          const struct layout *l, uint64_t size, struct kvr_error *err)
+          const struct weight_layout *l, uint64_t size, struct kvr_error *err)
 {
     uint8_t *copy = kvr_aligned_calloc((size_t)size, 1);
 
@@ -146,7 +147,7 @@ copy_rows(struct kvr_weight *weight, const struct place *p,
     p->weights->copies[p->weights->n_copies++] = copy;
     if (l->plus_one) {
         float *values = (float *)(void *)copy;
-        kvr_quant_find(tensor->type)->expand(values, tensor->data, l->n);
+        kvr__quant_find(tensor->type)->expand(values, tensor->data, l->n);
         for (uint64_t i = 0; i < l->n; i++)
             values[i] += 1.0f;
         weight->type = KVR_QUANT_F32;
@@ -159,16 +160,15 @@ copy_rows(struct kvr_weight *weight, const struct place *p,
     return KVR_OK;
 }
 
-static enum kvr_status upload(struct kvr_tensor **out, const struct place *p,
-                              const struct kvr_stored *tensor,
-                              const struct kvr_slot *slot,
-                              const struct kvr_slot_shape *shape, bool norm,
-                              struct kvr_error *err)
+static enum kvr_status
+upload(struct kvr_tensor **out, const struct weight_place *p,
+       const struct kvr_stored *tensor, const struct kvr_slot *slot,
+       const struct kvr_slot_shape *shape, bool norm, struct kvr_error *err)
 {
-    const struct kvr_quant_row *type = kvr_quant_find(tensor->type);
+    const struct kvr_quant_row *type = kvr__quant_find(tensor->type);
     const bool vector = shape->rows == KVR_DIM_ONE;
-    struct layout l = layout_of(p->model, slot, shape);
-    char shown[KVR_VIEW_TEXT];
+    struct weight_layout l = layout_of(p->model, slot, shape);
+    char shown[KVR_SLICE_TEXT];
 
     l.plus_one = norm && p->model->format == KVR_FORMAT_HF &&
                  p->model->family->hf_plus_one;
@@ -186,7 +186,7 @@ static enum kvr_status upload(struct kvr_tensor **out, const struct place *p,
     if (type->block != 1 && (l.turned || (vector && (size > 0 || l.first > 0))))
         return kvr_fail(err, KVR_ERR_UNSUPPORTED,
                         "%s: tensor '%s' is cut inside blocks of type %s",
-                        p->model->path, kvr_view_show(shown, tensor->name),
+                        p->model->path, kvr_slice_show(shown, tensor->name),
                         type->name);
     if (size > 0) {
         const enum kvr_status status =
@@ -200,14 +200,14 @@ static enum kvr_status upload(struct kvr_tensor **out, const struct place *p,
     return p->backend->weight(out, p->device, &weight, err);
 }
 
-enum kvr_status kvr_weights_init(struct kvr_weights *weights,
-                                 const struct kvr_model *model,
-                                 const struct kvr_backend *backend,
-                                 struct kvr_device *device,
-                                 struct kvr_error *err)
+enum kvr_status kvr__weights_init(struct kvr_weights *weights,
+                                  const struct kvr_model *model,
+                                  const struct kvr_backend *backend,
+                                  struct kvr_device *device,
+                                  struct kvr_error *err)
 {
     const size_t n = (size_t)model->config.n_layer * KVR_N_LAYER_SLOT;
-    const struct place p = {weights, model, backend, device};
+    const struct weight_place p = {weights, model, backend, device};
     const struct kvr_family *f = model->family;
     enum kvr_status status = KVR_OK;
 
@@ -219,13 +219,13 @@ enum kvr_status kvr_weights_init(struct kvr_weights *weights,
     for (int s = 0; s < KVR_N_MODEL_SLOT && status == KVR_OK; s++)
         if (model->model_file[s] != NULL && s != KVR_ROPE_FACTORS)
             status = upload(&weights->model[s], &p, model->model_file[s],
-                            &f->model_slots[s], &kvr_model_shapes[s],
+                            &f->model_slots[s], &kvr__model_shapes[s],
                             s == KVR_OUTPUT_NORM, err);
     for (size_t i = 0; i < n && status == KVR_OK; i++) {
         const int s = (int)(i % KVR_N_LAYER_SLOT);
         if (model->layer_file[i] != NULL)
             status = upload(&weights->layers[i], &p, model->layer_file[i],
-                            &f->layer_slots[s], &kvr_layer_shapes[s],
+                            &f->layer_slots[s], &kvr__layer_shapes[s],
                             is_norm(s), err);
     }
     if (weights->model[KVR_OUTPUT] == NULL)
@@ -233,24 +233,24 @@ enum kvr_status kvr_weights_init(struct kvr_weights *weights,
     return status;
 }
 
-uint64_t kvr_weights_bytes(const struct kvr_model *model)
+uint64_t kvr__weights_bytes(const struct kvr_model *model)
 {
     uint64_t bytes = 0;
 
     for (uint32_t i = 0; i < model->config.n_layer * (uint32_t)KVR_N_LAYER_SLOT;
          i++) {
         const uint32_t s = i % KVR_N_LAYER_SLOT;
-        const struct kvr_slot_shape *shape = &kvr_layer_shapes[s];
+        const struct kvr_slot_shape *shape = &kvr__layer_shapes[s];
         if (model->layer_file[i] == NULL)
             continue;
-        const struct layout l =
+        const struct weight_layout l =
             layout_of(model, &model->family->layer_slots[s], shape);
         bytes += copy_size(model->layer_file[i], shape, &l);
     }
     return bytes;
 }
 
-void kvr_weights_fini(struct kvr_weights *weights)
+void kvr__weights_fini(struct kvr_weights *weights)
 {
     for (size_t i = 0; i < weights->n_copies; i++)
         free(weights->copies[i]);

@@ -6,7 +6,8 @@ include(CMakePackageConfigHelpers)
 set(KVR_INSTALL_HEADERS ${CMAKE_INSTALL_INCLUDEDIR}/kvreplay)
 set(KVR_INSTALL_PACKAGE ${CMAKE_INSTALL_LIBDIR}/cmake/kvreplay)
 
-# kvr_install_room(TARGET): the library and the public headers beside it.
+# kvr_install_room(TARGET [HEADER ..]): the library and the headers that its
+# users need; without a list all public ones beside it.
 function(kvr_install_room name)
     string(REGEX REPLACE "^kvr_" "" short ${name})
     add_library(kvr::${short} ALIAS ${name})
@@ -15,8 +16,10 @@ function(kvr_install_room name)
         INTERFACE $<INSTALL_INTERFACE:${KVR_INSTALL_HEADERS}>)
     install(TARGETS ${name} EXPORT kvreplay
         ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
-    file(GLOB public CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/kvr_*.h
-        ${CMAKE_CURRENT_SOURCE_DIR}/kvr_*.def)
+    set(public ${ARGN})
+    if(NOT public)
+        file(GLOB public CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/kvr_*.h)
+    endif()
     install(FILES ${public} DESTINATION ${KVR_INSTALL_HEADERS})
 endfunction()
 

@@ -22,7 +22,7 @@ KVR_INLINE uint32_t farthest(void *state, const struct kvr_view *view)
 }
 KVR_VICTIM(farthest)
 
-const struct kvr_policy kvr_policy_belady = {
+const struct kvr_policy kvr__policy_belady = {
     .abi = KVR_POLICY_ABI,
     .name = "belady",
     .summary = "the token accessed again last leaves",

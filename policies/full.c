@@ -4,7 +4,7 @@
  * SPDX-License-Identifier: GPL-3.0-or-later */
 #include "kvr_policy.h"
 
-const struct kvr_policy kvr_policy_full = {
+const struct kvr_policy kvr__policy_full = {
     .abi = KVR_POLICY_ABI,
     .name = "full",
     .summary = "keeps every token",

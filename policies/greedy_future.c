@@ -13,7 +13,7 @@ KVR_INLINE uint32_t least_future(void *state, const struct kvr_view *view)
 }
 KVR_VICTIM(least_future)
 
-const struct kvr_policy kvr_policy_greedy_future = {
+const struct kvr_policy kvr__policy_greedy_future = {
     .abi = KVR_POLICY_ABI,
     .name = "greedy-future",
     .summary = "the token with the least mass to come leaves",

@@ -212,6 +212,6 @@ static const struct kvr_policy *variant(const struct kvr_setting *setting)
     return setting->arg[AVERAGE].count != 0 ? &average : NULL;
 }
 
-const struct kvr_policy kvr_policy_h2o = {
+const struct kvr_policy kvr__policy_h2o = {
     H2O, .class_of = KVR_CLASS_ONLINE, .variant = variant,
     .constants = constants, .update = accumulate_update};

@@ -13,6 +13,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
 
 enum kvr_param_type {
     KVR_PARAM_TOKENS, /* a count of cached tokens, see above: .count */
@@ -35,6 +36,7 @@ struct kvr_arg {
     double real;
 };
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

@@ -24,6 +24,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
 
 /* Changes whenever a struct below does; may change until version 1.0. */
 enum { KVR_POLICY_ABI = 1 };
@@ -303,6 +304,7 @@ static inline uint32_t kvr_lowest(const struct kvr_view *view,
     return at;
 }
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

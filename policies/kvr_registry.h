@@ -14,6 +14,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
 
 enum { KVR_MAX_PARAM = 16 };
 
@@ -80,6 +81,7 @@ const char *kvr_class_name(enum kvr_class class_of);
 const char *kvr_observe_name(enum kvr_observe observe);
 const char *kvr_group_name(enum kvr_group group);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

@@ -68,7 +68,7 @@ KVR_INLINE void frequency(const void *state, const struct kvr_view *view,
 }
 KVR_SCORE(frequency)
 
-const struct kvr_policy kvr_policy_lfu = {
+const struct kvr_policy kvr__policy_lfu = {
     .abi = KVR_POLICY_ABI,
     .name = "lfu",
     .summary = "the token with the fewest accesses leaves",

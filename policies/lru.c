@@ -41,7 +41,7 @@ KVR_INLINE void last_access(const void *state, const struct kvr_view *view,
 }
 KVR_SCORE(last_access)
 
-const struct kvr_policy kvr_policy_lru = {
+const struct kvr_policy kvr__policy_lru = {
     .abi = KVR_POLICY_ABI,
     .name = "lru",
     .summary = "the token accessed longest ago leaves",

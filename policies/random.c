@@ -14,7 +14,7 @@ KVR_INLINE uint32_t draw(void *state, const struct kvr_view *view)
 }
 KVR_VICTIM(draw)
 
-const struct kvr_policy kvr_policy_random = {
+const struct kvr_policy kvr__policy_random = {
     .abi = KVR_POLICY_ABI,
     .name = "random",
     .summary = "a uniformly drawn token leaves",

@@ -8,12 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define KVR_POLICY(symbol) extern const struct kvr_policy kvr_policy_##symbol;
+#define KVR_POLICY(symbol) extern const struct kvr_policy kvr__policy_##symbol;
 #include "registry.def"
 #undef KVR_POLICY
 
 static const struct kvr_policy *const built_in[] = {
-#define KVR_POLICY(symbol) &kvr_policy_##symbol,
+#define KVR_POLICY(symbol) &kvr__policy_##symbol,
 #include "registry.def"
 #undef KVR_POLICY
 };

@@ -29,7 +29,7 @@ KVR_INLINE uint32_t oldest(void *state, const struct kvr_view *view)
 }
 KVR_VICTIM(oldest)
 
-const struct kvr_policy kvr_policy_streaming_llm = {
+const struct kvr_policy kvr__policy_streaming_llm = {
     .abi = KVR_POLICY_ABI,
     .name = "streaming-llm",
     .summary = "keeps the first tokens and the most recent ones",

@@ -62,7 +62,7 @@ static const struct kvr_param params[] = {
 };
 
 /* The parts of the state, at 64-byte boundaries. */
-struct parts {
+struct greedy_parts {
     uint32_t *slot_of; /* [n_token] NONE: absent */
     uint32_t *owner;   /* [n_slot] position, NONE: free */
     double *key;       /* [n_token] loss, for the ranking */
@@ -99,9 +99,9 @@ static size_t state_size(const struct kvr_setting *s)
            align((size_t)slots(s) * rows * sizeof(kvr_real));
 }
 
-static struct parts parts_of(void *state, const struct kvr_setting *s)
+static struct greedy_parts parts_of(void *state, const struct kvr_setting *s)
 {
-    struct parts p = {.n_slot = slots(s), .rows = row_room(s)};
+    struct greedy_parts p = {.n_slot = slots(s), .rows = row_room(s)};
     char *at = (char *)state;
 
     p.slot_of = (uint32_t *)(void *)at;
@@ -120,7 +120,7 @@ static struct parts parts_of(void *state, const struct kvr_setting *s)
 
 static void begin(void *state, const struct kvr_setting *s)
 {
-    struct parts p = parts_of(state, s);
+    struct greedy_parts p = parts_of(state, s);
 
     for (uint32_t i = 0; i < s->n_token; i++)
         p.slot_of[i] = NONE;
@@ -130,7 +130,7 @@ static void begin(void *state, const struct kvr_setting *s)
 
 static void insert(void *state, const struct kvr_view *view)
 {
-    struct parts p = parts_of(state, view->setting);
+    struct greedy_parts p = parts_of(state, view->setting);
     uint32_t slot = 0;
 
     while (slot < p.n_slot && p.owner[slot] != NONE)
@@ -144,7 +144,7 @@ static void insert(void *state, const struct kvr_view *view)
 
 static void leave(void *state, const struct kvr_view *view, uint32_t position)
 {
-    struct parts p = parts_of(state, view->setting);
+    struct greedy_parts p = parts_of(state, view->setting);
 
     if (p.slot_of[position] != NONE)
         p.owner[p.slot_of[position]] = NONE;
@@ -153,7 +153,7 @@ static void leave(void *state, const struct kvr_view *view, uint32_t position)
 
 KVR_INLINE void remember(void *state, const struct kvr_view *view)
 {
-    struct parts p = parts_of(state, view->setting);
+    struct greedy_parts p = parts_of(state, view->setting);
     const uint32_t row = view->step % view->setting->arg[HISTORY].count;
 
     if (row >= p.rows)
@@ -164,7 +164,7 @@ KVR_INLINE void remember(void *state, const struct kvr_view *view)
 }
 KVR_OBSERVED(remember)
 
-KVR_INLINE void sum_masses(struct parts *p)
+KVR_INLINE void sum_masses(struct greedy_parts *p)
 {
     memset(p->mass, 0, p->rows * sizeof *p->mass);
     for (uint32_t s = 0; s < p->n_slot; s++) {
@@ -189,8 +189,8 @@ KVR_INLINE double h_of(double mass, const struct kvr_arg *arg)
 }
 
 /* sum over rows of h(m) - h(m + sign * w): 8 lanes, in a fixed order. */
-KVR_INLINE double change(const struct parts *p, uint32_t slot, double sign,
-                         const struct kvr_arg *arg)
+KVR_INLINE double change(const struct greedy_parts *p, uint32_t slot,
+                         double sign, const struct kvr_arg *arg)
 {
     const kvr_real *restrict w = p->weight + (size_t)slot * p->rows;
     const double *restrict m = p->mass;
@@ -214,7 +214,7 @@ KVR_INLINE double change(const struct parts *p, uint32_t slot, double sign,
 
 /* Marks the victims of a forward shrink: everything that greedy additions to
  * the protected tokens do not reach. */
-KVR_INLINE void forward(struct parts *p, const struct kvr_view *view)
+KVR_INLINE void forward(struct greedy_parts *p, const struct kvr_view *view)
 {
     const struct kvr_arg *arg = view->setting->arg;
     uint32_t keep = 0;
@@ -252,7 +252,7 @@ KVR_INLINE void forward(struct parts *p, const struct kvr_view *view)
 
 KVR_INLINE uint32_t least_loss(void *state, const struct kvr_view *view)
 {
-    struct parts p = parts_of(state, view->setting);
+    struct greedy_parts p = parts_of(state, view->setting);
     const struct kvr_arg *arg = view->setting->arg;
 
     if (arg[SHRINK].count == FORWARD) {
@@ -280,7 +280,7 @@ static void window(const struct kvr_setting *setting, struct kvr_window *out)
     out->last = setting->arg[RECENT].count;
 }
 
-const struct kvr_policy kvr_policy_submodular_greedy = {
+const struct kvr_policy kvr__policy_submodular_greedy = {
     .abi = KVR_POLICY_ABI,
     .name = "submodular-greedy",
     .summary = "least loss of a concave coverage of the last rows leaves",

@@ -27,7 +27,7 @@ KVR_INLINE void heaviest(void *state, const struct kvr_view *view,
 }
 KVR_MASK(heaviest)
 
-const struct kvr_policy kvr_policy_topk = {
+const struct kvr_policy kvr__policy_topk = {
     .abi = KVR_POLICY_ABI,
     .name = "topk",
     .summary = "each row's own heaviest tokens: the bound on every rule",

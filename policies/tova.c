@@ -41,5 +41,5 @@ static const struct kvr_policy *variant(const struct kvr_setting *setting)
     return setting->arg[PER_HEAD].count != 0 ? &per_head : NULL;
 }
 
-const struct kvr_policy kvr_policy_tova = {TOVA(KVR_SCOPE_LAYER),
-                                           .variant = variant};
+const struct kvr_policy kvr__policy_tova = {TOVA(KVR_SCOPE_LAYER),
+                                            .variant = variant};

@@ -12,7 +12,7 @@ KVR_INLINE uint32_t oldest(void *state, const struct kvr_view *view)
 }
 KVR_VICTIM(oldest)
 
-const struct kvr_policy kvr_policy_window = {
+const struct kvr_policy kvr__policy_window = {
     .abi = KVR_POLICY_ABI,
     .name = "window",
     .summary = "the oldest token leaves",

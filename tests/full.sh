@@ -11,7 +11,10 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 jobs=${1:-2}
 [ $# -gt 0 ] && shift
-rooms=(policies traces sim analysis capture)
+rooms=(base policies traces sim analysis capture cli)
+seen=(base policies traces traces/{format,hdf5,read,write,import}
+    sim/{optimum,cache,replay} analysis capture
+    capture/{backend,models,tokenizer,cpu} cli)
 failed=()
 
 say() { printf 'full: %s\n' "$*" >&2; }
@@ -76,7 +79,7 @@ cppcheck_part() {
     cppcheck --enable=warning,performance,portability --std=c11 -q \
         -j "$jobs" '-Djson_object_foreach(o,k,v)=while (next(o, &k, &v))' \
         --error-exitcode=9 --suppressions-list=tests/cppcheck.txt \
-        -Ipolicies -Itraces -Isim -Isim/base -Ianalysis -Icapture \
+        "${seen[@]/#/-I}" \
         "${rooms[@]}" || return 1
     say "cppcheck: nothing found"
 }

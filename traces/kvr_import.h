@@ -12,6 +12,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
 
 /* Zero-initialise; batch_item and dtype start at -1. */
 struct kvr_import_options {
@@ -53,6 +54,7 @@ enum kvr_status kvr_import(const char *from, const char *to,
                            const struct kvr_import_options *options,
                            struct kvr_error *err) KVR_MUST_CHECK;
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

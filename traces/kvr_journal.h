@@ -17,6 +17,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
 
 struct kvr_journal;
 
@@ -77,6 +78,7 @@ enum kvr_status kvr_trace_check(struct kvr_trace_report *report,
                                 struct kvr_error *err) KVR_MUST_CHECK;
 void kvr_trace_report_free(struct kvr_trace_report *report);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

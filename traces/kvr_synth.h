@@ -12,6 +12,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
 
 struct kvr_synth_options {
     uint32_t n_token, n_layer, n_head, n_kv_head;
@@ -32,6 +33,7 @@ enum kvr_status kvr_synth_zipf(const char *to,
                                const struct kvr_synth_options *options,
                                struct kvr_error *err) KVR_MUST_CHECK;
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

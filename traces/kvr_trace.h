@@ -28,6 +28,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
 
 enum { KVR_TILE_ROWS = 64 }; /* rows of one stored tile (chunk) */
 
@@ -337,6 +338,7 @@ void kvr_trace_estimate(uint64_t *raw, uint64_t *expected,
 uint64_t kvr_trace_step_bytes(const struct kvr_trace_shape *shape,
                               uint32_t first);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

@@ -69,7 +69,7 @@ static enum kvr_status report_head(uint32_t index, uint32_t worker, void *ud,
     const size_t cells = (size_t)head * rows->n;
     const char *first =
         at + cells * rows->stride * kvr_cuda_type_size(rows->type);
-    struct kvr_rows out = {};
+    struct kvr_attention_rows out = {};
 
     (void)worker;
     out.layer = rows->layer;

@@ -147,7 +147,7 @@ static void check_log_prob(const struct kvr_trace *trace,
     struct kvr_error err = {0};
 
     ck_assert(isnan(tokens->logprob[0]));
-    must(kvr_decoder_log_prob(run->decoder, found, ids + 1, T - 1, &err));
+    must(kvr__decoder_log_prob(run->decoder, found, ids + 1, T - 1, &err));
     ck_assert(golden_max_diff(found, tokens->logprob + 1, T - 1) <= 1e-4);
 }
 
@@ -192,11 +192,11 @@ struct values {
 
 static float *expand(const struct kvr_gguf *gguf, const char *name)
 {
-    const struct kvr_gguf_tensor *t = kvr_gguf_tensor_named(gguf, name);
+    const struct kvr_gguf_tensor *t = kvr__gguf_tensor_named(gguf, name);
     const size_t n = (size_t)(t->rows * t->dims[0]);
     float *values = kvr_calloc(n, sizeof *values);
 
-    kvr_quant_find(t->type)->expand(values, t->data, n);
+    kvr__quant_find(t->type)->expand(values, t->data, n);
     return values;
 }
 
@@ -260,7 +260,7 @@ START_TEST(value_norms_are_those_of_the_weights)
 
     capture(usual());
     struct kvr_trace *trace = open_trace();
-    must(kvr_gguf_open(&gguf, TINY, &err));
+    must(kvr__gguf_open(&gguf, TINY, &err));
     const struct values v = {
         .norm1 = read_array(trace, 0, KVR_VALUE_NORM1, 2),
         .norm2 = read_array(trace, 0, KVR_VALUE_NORM2, 2),
@@ -270,7 +270,7 @@ START_TEST(value_norms_are_those_of_the_weights)
     };
     for (uint32_t t = 0; t < v.T; t++)
         check_values(&v, t, kvr_trace_tokens(trace)->id[t]);
-    kvr_gguf_close(gguf);
+    kvr__gguf_close(gguf);
     kvr_trace_close(trace);
 }
 END_TEST
@@ -326,7 +326,7 @@ START_TEST(chosen_layers_and_heads_are_stored)
     ck_assert_uint_eq(layer->head_index[1], 3);
     float *rows = read_rows(trace, 0, 1);
     /* a device may compute a layer in another way where nobody looks */
-    const double bound = golden_backend() == &kvr_backend_cpu ? 0 : 5e-4;
+    const double bound = golden_backend() == &kvr__backend_cpu ? 0 : 5e-4;
     ck_assert_double_le(golden_max_diff(rows, expected, (size_t)T * T), bound);
     ck_assert_double_le(
         golden_max_diff(read_array(trace, 0, KVR_KEY_NORM, 1), norm, T), bound);
@@ -489,14 +489,14 @@ START_TEST(not_finite_is_named)
     const float nan_value = NAN;
 
     must(kvr_file_read(&bytes, &size, TINY, 1 << 20, &err));
-    must(kvr_gguf_open(&gguf, TINY, &err));
+    must(kvr__gguf_open(&gguf, TINY, &err));
     const struct kvr_gguf_tensor *norm =
-        kvr_gguf_tensor_named(gguf, "blk.1.attn_norm.weight");
+        kvr__gguf_tensor_named(gguf, "blk.1.attn_norm.weight");
     const uint8_t *base =
-        kvr_gguf_tensor_named(gguf, "token_embd.weight")->data;
+        kvr__gguf_tensor_named(gguf, "token_embd.weight")->data;
     /* data begins at 8320, the header's end rounded up to the alignment */
     memcpy(bytes + 8320 + (norm->data - base), &nan_value, 4);
-    kvr_gguf_close(gguf);
+    kvr__gguf_close(gguf);
     write_file(path, bytes, size);
     free(bytes);
     o.model = path;

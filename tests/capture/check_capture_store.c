@@ -122,7 +122,7 @@ START_TEST(rows_of_queries_and_keys_are_the_attention)
     float *rows = read_all(&found);
     ck_assert_uint_eq(found, T);
     ck_assert_double_le(golden_max_diff(rows, expected, n),
-                        golden_backend() == &kvr_backend_cpu ? 1e-6 : 3e-6);
+                        golden_backend() == &kvr__backend_cpu ? 1e-6 : 3e-6);
     free(rows);
     o = usual(KVR_CAPTURE_QK, KVR_F16);
     capture(&o);
@@ -189,7 +189,7 @@ START_TEST(vectors_are_those_that_were_decoded)
                 1e-4);
         }
         must(kvr_trace_read_logits(trace, t, 1, logits, scratch, &err));
-        must(kvr_decoder_logits(run.decoder, expected, t, &err));
+        must(kvr__decoder_logits(run.decoder, expected, t, &err));
         ck_assert_double_le(golden_max_diff(logits, expected, V), 2e-4);
     }
     free(logits);

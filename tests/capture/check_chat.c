@@ -12,7 +12,7 @@
     }
 
 /* All the special tokens that the forms need. */
-static const struct kvr_view texts[] = {
+static const struct kvr_slice texts[] = {
     V("a"),
     V("<|im_start|>"),
     V("<|im_end|>"),
@@ -31,7 +31,7 @@ static struct kvr_tokenizer *with_template(const char *template, size_t n)
 {
     struct kvr_tokenizer *t;
     struct kvr_error err = {0};
-    static const struct kvr_view none[1];
+    static const struct kvr_slice none[1];
     struct kvr_vocabulary v = {
         .kind = KVR_TOKENIZER_BPE,
         .n = n,
@@ -43,8 +43,8 @@ static struct kvr_tokenizer *with_template(const char *template, size_t n)
     };
 
     if (template != NULL)
-        v.chat_template = kvr_view_of(template);
-    must(kvr_tokenizer_new(&t, &v, &err));
+        v.chat_template = kvr_slice_of(template);
+    must(kvr__tokenizer_new(&t, &v, &err));
     return t;
 }
 
@@ -120,14 +120,14 @@ START_TEST(forms_are_written_out)
     struct kvr_chat chat;
     struct kvr_error err = {0};
 
-    must(kvr_chat_apply(&chat, cases[_i].name, t, (const uint8_t *)" hi \n", 5,
-                        &err));
+    must(kvr__chat_apply(&chat, cases[_i].name, t, (const uint8_t *)" hi \n", 5,
+                         &err));
     ck_assert_str_eq(chat.name, cases[_i].form);
     ck_assert_str_eq((const char *)chat.text, cases[_i].text);
     ck_assert_uint_eq(chat.size, strlen(cases[_i].text));
     ck_assert(chat.bos == cases[_i].bos);
     free(chat.text);
-    kvr_tokenizer_free(t);
+    kvr__tokenizer_free(t);
 }
 END_TEST
 
@@ -158,13 +158,13 @@ START_TEST(others_are_refused_with_the_list)
     struct kvr_chat chat;
     struct kvr_error err = {0};
 
-    must_fail(kvr_chat_apply(&chat, refused[_i].name, t, (const uint8_t *)"hi",
-                             2, &err),
+    must_fail(kvr__chat_apply(&chat, refused[_i].name, t, (const uint8_t *)"hi",
+                              2, &err),
               refused[_i].status, refused[_i].says);
     ck_assert_ptr_nonnull(
         strstr(err.message, "chatml llama-2 llama-3 gemma phi-3 zephyr"));
     ck_assert_ptr_null(chat.text);
-    kvr_tokenizer_free(t);
+    kvr__tokenizer_free(t);
 }
 END_TEST
 

@@ -110,7 +110,7 @@ static double check_logits(struct golden_run *run, struct golden *golden)
     double worst = 0;
 
     for (uint32_t t = 0; t < run->n_token; t++) {
-        must(kvr_decoder_logits(run->decoder, logits, t, &err));
+        must(kvr__decoder_logits(run->decoder, logits, t, &err));
         for (size_t i = 0; i < 20; i++)
             worst = fmax(worst, fabs((double)logits[ids[t * 20 + i]] -
                                      (double)values[t * 20 + i]));
@@ -133,10 +133,10 @@ static void check_log_prob(struct golden_run *run, const int32_t *ids)
     float *logits = kvr_calloc(n_vocab, sizeof *logits);
     float *scores = kvr_calloc(n, sizeof *scores);
 
-    must(kvr_decoder_log_prob(run->decoder, scores, ids + 1, n, &err));
+    must(kvr__decoder_log_prob(run->decoder, scores, ids + 1, n, &err));
     for (uint32_t t = 0; t < n; t++) {
         double sum = 0;
-        must(kvr_decoder_logits(run->decoder, logits, t, &err));
+        must(kvr__decoder_logits(run->decoder, logits, t, &err));
         for (size_t i = 0; i < n_vocab; i++)
             sum += exp((double)logits[i]);
         const double expected = (double)logits[ids[t + 1]] - log(sum);
@@ -231,7 +231,7 @@ START_TEST(generates_the_same_ids)
     uint32_t last = (uint32_t)((n - 1) % 16);
     for (size_t i = 0; i < n_new; i++, last = 0) {
         int32_t best = 0;
-        must(kvr_decoder_logits(run.decoder, logits, last, &err));
+        must(kvr__decoder_logits(run.decoder, logits, last, &err));
         for (size_t k = 1; k < n_vocab; k++)
             best = logits[k] > logits[best] ? (int32_t)k : best;
         ck_assert_msg(best == greedy[i] || margin[i] <= 1e-3f,

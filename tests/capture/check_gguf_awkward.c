@@ -112,7 +112,7 @@ static void generate(struct golden_run *run, const int32_t *prompt,
     golden_feed(run, prompt, n_prompt, n_prompt);
     uint32_t row = n_prompt - 1;
     for (uint32_t i = 0; i < n; i++, row = 0) {
-        must(kvr_decoder_logits(run->decoder, logits, row, &err));
+        must(kvr__decoder_logits(run->decoder, logits, row, &err));
         out[i] = 0;
         for (uint32_t k = 1; k < run->model.config.n_vocab; k++)
             out[i] = logits[k] > logits[out[i]] ? (int32_t)k : out[i];

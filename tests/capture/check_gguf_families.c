@@ -21,12 +21,12 @@
 
 enum change { KEEP, PLUS_ONE, TURN, REGROUP };
 
-struct name {
+struct tensor_name {
     const char *hf, *gguf;
     enum change change;
 };
 
-static const struct name plain[] = {
+static const struct tensor_name plain[] = {
     {"model.embed_tokens.weight", "token_embd.weight", KEEP},
     {"model.norm.weight", "output_norm.weight", KEEP},
     {"lm_head.weight", "output.weight", KEEP},
@@ -49,7 +49,7 @@ static const struct name plain[] = {
     {NULL, NULL, KEEP},
 };
 
-static const struct name gemma[] = {
+static const struct tensor_name gemma[] = {
     {"model.embed_tokens.weight", "token_embd.weight", KEEP},
     {"model.norm.weight", "output_norm.weight", PLUS_ONE},
     {"input_layernorm.weight", "attn_norm.weight", PLUS_ONE},
@@ -68,7 +68,7 @@ static const struct name gemma[] = {
     {NULL, NULL, KEEP},
 };
 
-static const struct name gpt2[] = {
+static const struct tensor_name gpt2[] = {
     {"transformer.wte.weight", "token_embd.weight", KEEP},
     {"transformer.wpe.weight", "position_embd.weight", KEEP},
     {"transformer.ln_f.weight", "output_norm.weight", KEEP},
@@ -88,7 +88,7 @@ static const struct name gpt2[] = {
     {NULL, NULL, KEEP},
 };
 
-static const struct name neox[] = {
+static const struct tensor_name neox[] = {
     {"gpt_neox.embed_in.weight", "token_embd.weight", KEEP},
     {"gpt_neox.final_layer_norm.weight", "output_norm.weight", KEEP},
     {"gpt_neox.final_layer_norm.bias", "output_norm.bias", KEEP},
@@ -110,7 +110,7 @@ static const struct name neox[] = {
 
 static const struct {
     const char *folder, *architecture;
-    const struct name *names;
+    const struct tensor_name *names;
 } cases[] = {
     {"qwen2", "qwen2", plain},
     {"qwen3", "qwen3", plain},
@@ -124,35 +124,35 @@ static const struct {
 
 /* ---- writing ---- */
 
-struct bytes {
+struct made_bytes {
     uint8_t *at;
     size_t n, room;
 };
 
-static void put(struct bytes *b, const void *from, size_t n)
+static void put(struct made_bytes *b, const void *from, size_t n)
 {
     ck_assert(kvr_grow((void **)&b->at, &b->room, b->n + n, 1));
     memcpy(b->at + b->n, from, n);
     b->n += n;
 }
 
-static void put_u32(struct bytes *b, uint32_t v)
+static void put_u32(struct made_bytes *b, uint32_t v)
 {
     put(b, &v, sizeof v);
 }
 
-static void put_u64(struct bytes *b, uint64_t v)
+static void put_u64(struct made_bytes *b, uint64_t v)
 {
     put(b, &v, sizeof v);
 }
 
-static void put_text(struct bytes *b, const char *text)
+static void put_text(struct made_bytes *b, const char *text)
 {
     put_u64(b, strlen(text));
     put(b, text, strlen(text));
 }
 
-static void pad(struct bytes *b)
+static void pad(struct made_bytes *b)
 {
     static const uint8_t zeros[32];
 
@@ -161,7 +161,7 @@ static void pad(struct bytes *b)
 
 struct writer {
     const char *architecture;
-    struct bytes values, entries, data;
+    struct made_bytes values, entries, data;
     uint64_t n_values, n_tensors;
 };
 
@@ -236,8 +236,8 @@ static void say_rest(struct writer *w, const struct kvr_model *model)
 }
 
 /* "model.layers.3.mlp.up_proj.weight" to "blk.3.ffn_up.weight" */
-static const struct name *translate(char out[128], const struct name *names,
-                                    const char *hf)
+static const struct tensor_name *
+translate(char out[128], const struct tensor_name *names, const char *hf)
 {
     const char *layers = strstr(hf, "layers."), *h = strstr(hf, ".h.");
     const char *at = layers != NULL ? layers + 7 : h != NULL ? h + 3 : NULL;
@@ -300,13 +300,13 @@ static void add_tensor(struct writer *w, const char *name, uint64_t rows,
 }
 
 static void add_tensors(struct writer *w, const struct kvr_model *model,
-                        const struct name *names, const char *without)
+                        const struct tensor_name *names, const char *without)
 {
     for (size_t i = 0; i < model->n_stored; i++) {
         const struct kvr_stored *t = &model->stored[i];
         char hf[256], name[128];
         snprintf(hf, sizeof hf, "%.*s", (int)t->name.size, t->name.bytes);
-        const struct name *own = translate(name, names, hf);
+        const struct tensor_name *own = translate(name, names, hf);
         const bool turned = own->change == TURN;
         float *values = kvr_calloc(t->rows * t->cols, sizeof *values);
         if (without != NULL && strcmp(name, without) == 0) {
@@ -325,7 +325,7 @@ static void add_tensors(struct writer *w, const struct kvr_model *model,
 
 static void finish(struct writer *w, const char *path)
 {
-    struct bytes all = {0};
+    struct made_bytes all = {0};
     struct kvr_error err = {0};
 
     put(&all, "GGUF", 4);
@@ -401,14 +401,14 @@ static void convert(int i, const char *without, const char *with)
     static const float ones[4] = {1, 1, 1, 1};
 
     choose_folder(cases[i].folder);
-    must(kvr_model_init(&model, hf_path, &err));
+    must(kvr__model_init(&model, hf_path, &err));
     say_sizes(&w, &model);
     say_rest(&w, &model);
     add_tensors(&w, &model, cases[i].names, without);
     if (with != NULL)
         add_tensor(&w, with, 1, 4, ones);
     finish(&w, gguf_path);
-    kvr_model_fini(&model);
+    kvr__model_fini(&model);
 }
 
 enum { N = 24 };
@@ -434,8 +434,8 @@ START_TEST(both_formats_give_the_same_rows)
                                         (size_t)c->n_layer * c->n_head * N * N);
     ck_assert_msg(diff <= 2e-6, "%s: rows differ by %g", cases[_i].folder,
                   diff);
-    must(kvr_decoder_logits(hf.decoder, a, N - 1, &err));
-    must(kvr_decoder_logits(gguf.decoder, b, N - 1, &err));
+    must(kvr__decoder_logits(hf.decoder, a, N - 1, &err));
+    must(kvr__decoder_logits(gguf.decoder, b, N - 1, &err));
     ck_assert(golden_max_diff(a, b, 97) <= 1e-5);
     for (uint32_t l = 0; l < c->n_layer; l++)
         ck_assert_uint_eq(hf.model.layers[l].span, gguf.model.layers[l].span);
@@ -465,9 +465,9 @@ START_TEST(missing_and_unknown_tensors_are_named)
     struct kvr_error err = {0};
 
     convert(odd[_i].model, odd[_i].without, odd[_i].with);
-    must_fail(kvr_model_init(&model, gguf_path, &err), odd[_i].status,
+    must_fail(kvr__model_init(&model, gguf_path, &err), odd[_i].status,
               odd[_i].words);
-    kvr_model_fini(&model);
+    kvr__model_fini(&model);
 }
 END_TEST
 

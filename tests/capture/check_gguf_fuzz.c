@@ -54,22 +54,22 @@ static bool try_model(void)
     struct kvr_tokenizer *tokenizer = NULL;
     struct kvr_decoder *decoder = NULL;
     struct kvr_error err = {0};
-    enum kvr_status status = kvr_model_init(&model, path, &err);
+    enum kvr_status status = kvr__model_init(&model, path, &err);
 
     if (status == KVR_OK)
-        status = kvr_tokenizer_from_gguf(&tokenizer, model.gguf, &err);
+        status = kvr__tokenizer_from_gguf(&tokenizer, model.gguf, &err);
     if (status == KVR_OK)
-        status =
-            kvr_decoder_new(&decoder, &model, &kvr_backend_cpu, &options, &err);
+        status = kvr__decoder_new(&decoder, &model, &kvr__backend_cpu, &options,
+                                  &err);
     if (status == KVR_OK)
-        status = kvr_decoder_feed(decoder, ids, 2, NULL, &err);
+        status = kvr__decoder_feed(decoder, ids, 2, NULL, &err);
     if (status == KVR_OK)
-        status = kvr_decoder_feed(decoder, ids + 2, 1, NULL, &err);
+        status = kvr__decoder_feed(decoder, ids + 2, 1, NULL, &err);
     ck_assert_int_ne(status, KVR_ERR_INTERNAL);
     ck_assert(status == KVR_OK || err.message[0] != '\0');
-    kvr_decoder_free(decoder);
-    kvr_tokenizer_free(tokenizer);
-    kvr_model_fini(&model);
+    kvr__decoder_free(decoder);
+    kvr__tokenizer_free(tokenizer);
+    kvr__model_fini(&model);
     return status == KVR_OK;
 }
 
@@ -156,9 +156,9 @@ static void check_round_trip(struct kvr_tokenizer *t, const uint8_t *text,
     struct kvr_error err = {0};
     size_t at = 0;
 
-    must(kvr_tokenizer_encode(&ids, t, text, size, special, &err));
+    must(kvr__tokenizer_encode(&ids, t, text, size, special, &err));
     for (size_t i = 0; i < ids.n; i++) {
-        struct kvr_view piece = kvr_tokenizer_piece(t, ids.ids[i]);
+        struct kvr_slice piece = kvr__tokenizer_piece(t, ids.ids[i]);
         if (i == 0 && ids.spaced) {
             ck_assert_int_eq(piece.bytes[0], ' ');
             piece.bytes++;
@@ -184,14 +184,14 @@ START_TEST(any_text_comes_back)
     struct kvr_error err = {0};
     uint8_t text[1024];
 
-    must(kvr_gguf_open(&gguf, models[_i], &err));
-    must(kvr_tokenizer_from_gguf(&t, gguf, &err));
+    must(kvr__gguf_open(&gguf, models[_i], &err));
+    must(kvr__tokenizer_from_gguf(&t, gguf, &err));
     for (uint32_t round = 0, n = rounds(); round < n; round++) {
         const size_t size = make_text(text, sizeof text, round);
         check_round_trip(t, text, size, round % 2 == 0);
     }
-    kvr_tokenizer_free(t);
-    kvr_gguf_close(gguf);
+    kvr__tokenizer_free(t);
+    kvr__gguf_close(gguf);
 }
 END_TEST
 
@@ -208,17 +208,17 @@ START_TEST(long_texts_are_quick)
     const size_t n = strlen(fill[_i]);
     for (size_t i = 0; i + n <= SIZE; i += n)
         memcpy(text + i, fill[_i], n);
-    must(
-        kvr_gguf_open(&gguf, KVR_TEST_DATA "/awkward/gguf_ok_tiny.gguf", &err));
-    must(kvr_tokenizer_from_gguf(&t, gguf, &err));
+    must(kvr__gguf_open(&gguf, KVR_TEST_DATA "/awkward/gguf_ok_tiny.gguf",
+                        &err));
+    must(kvr__tokenizer_from_gguf(&t, gguf, &err));
     check_round_trip(t, text, SIZE / n * n, true);
-    kvr_tokenizer_free(t);
-    kvr_gguf_close(gguf);
-    must(kvr_gguf_open(&gguf, KVR_TEST_DATA "/golden/gguf/f32.gguf", &err));
-    must(kvr_tokenizer_from_gguf(&t, gguf, &err));
+    kvr__tokenizer_free(t);
+    kvr__gguf_close(gguf);
+    must(kvr__gguf_open(&gguf, KVR_TEST_DATA "/golden/gguf/f32.gguf", &err));
+    must(kvr__tokenizer_from_gguf(&t, gguf, &err));
     check_round_trip(t, text, SIZE / n * n, true);
-    kvr_tokenizer_free(t);
-    kvr_gguf_close(gguf);
+    kvr__tokenizer_free(t);
+    kvr__gguf_close(gguf);
     free(text);
 }
 END_TEST

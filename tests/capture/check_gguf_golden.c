@@ -29,12 +29,12 @@ static void open_case(struct one_case *c, char path[512], const char *name)
     snprintf(path, 512, "%s/golden/gguf/%s.h5", KVR_TEST_DATA, name);
     c->golden = golden_open(path);
     snprintf(path, 512, "%s/golden/gguf/%s.gguf", KVR_TEST_DATA, name);
-    must(kvr_gguf_open(&c->gguf, path, &err));
+    must(kvr__gguf_open(&c->gguf, path, &err));
 }
 
 static void close_case(struct one_case *c)
 {
-    kvr_gguf_close(c->gguf);
+    kvr__gguf_close(c->gguf);
     golden_close(c->golden);
 }
 
@@ -61,12 +61,13 @@ static void check_sums(struct one_case *c, const char *object,
 static void check_tensor(const char *name, void *ud)
 {
     struct one_case *c = ud;
-    const struct kvr_gguf_tensor *tensor = kvr_gguf_tensor_named(c->gguf, name);
+    const struct kvr_gguf_tensor *tensor =
+        kvr__gguf_tensor_named(c->gguf, name);
     char object[256], type[64];
     size_t n_rows;
 
     ck_assert_msg(tensor != NULL, "no tensor %s", name);
-    const struct kvr_quant_row *row = kvr_quant_find(tensor->type);
+    const struct kvr_quant_row *row = kvr__quant_find(tensor->type);
     const size_t n = (size_t)(tensor->rows * tensor->dims[0]);
     float *values = kvr_calloc(n, sizeof *values);
     row->expand(values, tensor->data, n);
@@ -119,8 +120,8 @@ static void check_pass(struct one_case *c, const char *path, uint32_t chunk)
         const uint32_t some = (uint32_t)n - i < chunk ? (uint32_t)n - i : chunk;
         golden_feed(&run, ids + i, some, some);
         for (uint32_t r = 0; r < some; r++)
-            must(kvr_decoder_logits(run.decoder, found + (i + r) * n_vocab, r,
-                                    &err));
+            must(kvr__decoder_logits(run.decoder, found + (i + r) * n_vocab, r,
+                                     &err));
     }
     golden_check_attention(&run, attention, 2e-5);
     const double diff = golden_max_diff(found, logits, n_logits);

@@ -26,7 +26,7 @@ static const char *part_path(int no)
 
 static void put_u16_pair(FILE *file, const char *key, uint16_t value)
 {
-    gguf_put_text(file, kvr_view_of(key));
+    gguf_put_text(file, kvr_slice_of(key));
     gguf_put_u32(file, KVR_GGUF_U16);
     gguf_put(file, &value, sizeof value);
 }
@@ -34,8 +34,8 @@ static void put_u16_pair(FILE *file, const char *key, uint16_t value)
 /* Every third tensor; the metadata go into the first part only. */
 static void write_part(const struct kvr_gguf *whole, int no, int count)
 {
-    const size_t n = kvr_gguf_n_tensors(whole);
-    const size_t n_values = no == 0 ? kvr_gguf_n_values(whole) : 0;
+    const size_t n = kvr__gguf_n_tensors(whole);
+    const size_t n_values = no == 0 ? kvr__gguf_n_values(whole) : 0;
     FILE *file = fopen(part_path(no), "wb");
     uint64_t offset = 0;
 
@@ -45,18 +45,18 @@ static void write_part(const struct kvr_gguf *whole, int no, int count)
     gguf_put_u64(file, (n - (size_t)no + N_PARTS - 1) / N_PARTS);
     gguf_put_u64(file, n_values + 2);
     for (size_t i = 0; i < n_values; i++)
-        gguf_put_value(file, kvr_gguf_value(whole, i));
+        gguf_put_value(file, kvr__gguf_value(whole, i));
     put_u16_pair(file, "split.no", (uint16_t)no);
     put_u16_pair(file, "split.count", (uint16_t)count);
     for (size_t i = (size_t)no; i < n; i += N_PARTS) {
-        const struct kvr_gguf_tensor *t = kvr_gguf_tensor(whole, i);
+        const struct kvr_gguf_tensor *t = kvr__gguf_tensor(whole, i);
         gguf_put_entry(file, t, offset);
         offset += gguf_padded(t->size);
     }
     for (size_t i = (size_t)no; i < n; i += N_PARTS) {
         gguf_pad(file);
-        gguf_put(file, kvr_gguf_tensor(whole, i)->data,
-                 (size_t)kvr_gguf_tensor(whole, i)->size);
+        gguf_put(file, kvr__gguf_tensor(whole, i)->data,
+                 (size_t)kvr__gguf_tensor(whole, i)->size);
     }
     ck_assert_int_eq(fclose(file), 0);
 }
@@ -68,10 +68,10 @@ static void setup(void)
 
     snprintf(folder, sizeof folder, "/tmp/kvr-split-XXXXXX");
     ck_assert_ptr_nonnull(mkdtemp(folder));
-    must(kvr_gguf_open(&whole, WHOLE, &err));
+    must(kvr__gguf_open(&whole, WHOLE, &err));
     for (int no = 0; no < N_PARTS; no++)
         write_part(whole, no, N_PARTS);
-    kvr_gguf_close(whole);
+    kvr__gguf_close(whole);
 }
 
 static void teardown(void)
@@ -111,12 +111,12 @@ START_TEST(missing_parts_are_named)
     struct kvr_error err = {0};
 
     unlink(part_path(1));
-    must_fail(kvr_gguf_open(&gguf, part_path(0), &err), KVR_ERR_INPUT,
+    must_fail(kvr__gguf_open(&gguf, part_path(0), &err), KVR_ERR_INPUT,
               "m-00002-of-00003.gguf");
     ck_assert_ptr_null(strstr(err.message, "m-00003-of"));
     unlink(part_path(2));
     err = (struct kvr_error){0};
-    must_fail(kvr_gguf_open(&gguf, part_path(0), &err), KVR_ERR_INPUT,
+    must_fail(kvr__gguf_open(&gguf, part_path(0), &err), KVR_ERR_INPUT,
               "m-00002-of-00003.gguf, m-00003-of-00003.gguf");
 }
 END_TEST
@@ -126,7 +126,7 @@ START_TEST(another_part_is_no_beginning)
     struct kvr_gguf *gguf;
     struct kvr_error err = {0};
 
-    must_fail(kvr_gguf_open(&gguf, part_path(1), &err), KVR_ERR_INPUT,
+    must_fail(kvr__gguf_open(&gguf, part_path(1), &err), KVR_ERR_INPUT,
               "give the first part");
 }
 END_TEST
@@ -137,12 +137,12 @@ START_TEST(strange_part_is_refused)
     struct kvr_gguf *whole, *gguf;
     struct kvr_error err = {0};
 
-    must(kvr_gguf_open(&whole, WHOLE, &err));
+    must(kvr__gguf_open(&whole, WHOLE, &err));
     write_part(whole, 1, N_PARTS + 2);
-    must_fail(kvr_gguf_open(&gguf, part_path(0), &err), KVR_ERR_INPUT,
+    must_fail(kvr__gguf_open(&gguf, part_path(0), &err), KVR_ERR_INPUT,
               "m-00002-of-00003.gguf");
     ck_assert_ptr_nonnull(strstr(err.message, "split.count"));
-    kvr_gguf_close(whole);
+    kvr__gguf_close(whole);
 }
 END_TEST
 

@@ -34,7 +34,7 @@ static enum kvr_status open_with(struct kvr_model *model,
     const struct made_gguf changes = {.keys = keys, .n_keys = n};
 
     made_gguf_write(path, TINY, &changes);
-    return kvr_model_init(model, path, err);
+    return kvr__model_init(model, path, err);
 }
 
 /* Where the tensor's bytes lie: the file is read once more. */
@@ -94,7 +94,7 @@ START_TEST(what_is_not_applied_is_refused)
     const size_t n = refused[_i].keys[1].name != NULL ? 2 : 1;
 
     const enum kvr_status status = open_with(&model, refused[_i].keys, n, &err);
-    kvr_model_fini(&model);
+    kvr__model_fini(&model);
     ck_assert_int_eq(kvr_status_exit_code(status), 3);
     ck_assert_msg(strstr(err.message, refused[_i].says) != NULL, "%s",
                   err.message);
@@ -116,12 +116,12 @@ START_TEST(defaults_say_nothing_new)
     struct kvr_model plain, model;
     struct kvr_error err = {0};
 
-    must(kvr_model_init(&plain, TINY, &err));
+    must(kvr__model_init(&plain, TINY, &err));
     must(open_with(&model, &usual[_i], 1, &err));
     for (uint32_t j = 0; j < plain.config.rope_dim / 2; j++)
         ck_assert(plain.inv_freq[j] == model.inv_freq[j]);
-    kvr_model_fini(&plain);
-    kvr_model_fini(&model);
+    kvr__model_fini(&plain);
+    kvr__model_fini(&model);
 }
 END_TEST
 
@@ -137,10 +137,10 @@ START_TEST(type_none_is_no_scaling)
 
     must(open_with(&model, none, 2, &err));
     ck_assert(model.config.rope.linear == 1);
-    kvr_model_fini(&model);
+    kvr__model_fini(&model);
     must(open_with(&model, none + 1, 1, &err));
     ck_assert(model.config.rope.linear == 4);
-    kvr_model_fini(&model);
+    kvr__model_fini(&model);
 }
 END_TEST
 
@@ -163,7 +163,7 @@ START_TEST(names_are_kept)
         ck_assert_str_eq(model.name, names[i].expected != NULL
                                          ? names[i].expected
                                          : strrchr(path, '/') + 1);
-        kvr_model_fini(&model);
+        kvr__model_fini(&model);
     }
 }
 END_TEST
@@ -183,7 +183,7 @@ START_TEST(long_names_end_with_a_character)
     ck_assert_uint_le(n, sizeof model.name - 1);
     ck_assert_uint_eq((n - 3) % 3, 0);
     ck_assert_str_eq(model.name + n - 6, "\xe2\x82\xac...");
-    kvr_model_fini(&model);
+    kvr__model_fini(&model);
 }
 END_TEST
 
@@ -194,20 +194,20 @@ START_TEST(bytes_of_no_tensor_are_refused)
     struct made_gguf changes = {.lost = "blk.0.attn_norm.weight"};
 
     made_gguf_write(path, TINY, &changes);
-    must_fail(kvr_gguf_open(&gguf, path, &err), KVR_ERR_INPUT,
+    must_fail(kvr__gguf_open(&gguf, path, &err), KVR_ERR_INPUT,
               "belong to no tensor");
     changes = (struct made_gguf){.tail = 32};
     made_gguf_write(path, TINY, &changes);
-    must_fail(kvr_gguf_open(&gguf, path, &err), KVR_ERR_INPUT,
+    must_fail(kvr__gguf_open(&gguf, path, &err), KVR_ERR_INPUT,
               "32 bytes at its end");
     changes.tail = 3;
     made_gguf_write(path, TINY, &changes);
-    must_fail(kvr_gguf_open(&gguf, path, &err), KVR_ERR_INPUT,
+    must_fail(kvr__gguf_open(&gguf, path, &err), KVR_ERR_INPUT,
               "3 bytes at its end");
     changes.tail = 0; /* the padding belongs to the format */
     made_gguf_write(path, TINY, &changes);
-    must(kvr_gguf_open(&gguf, path, &err));
-    kvr_gguf_close(gguf);
+    must(kvr__gguf_open(&gguf, path, &err));
+    kvr__gguf_close(gguf);
 }
 END_TEST
 
@@ -217,13 +217,13 @@ START_TEST(lost_tensor_of_a_split_is_missed)
     struct kvr_model model;
     struct kvr_error err = {0};
 
-    must_fail(kvr_model_init(&model, LOST "lost-00001-of-00002.gguf", &err),
+    must_fail(kvr__model_init(&model, LOST "lost-00001-of-00002.gguf", &err),
               KVR_ERR_INPUT, "split.tensors.count is 12");
     ck_assert_ptr_nonnull(strstr(err.message, "11 tensors"));
-    kvr_model_fini(&model);
-    must(kvr_model_init(&model, LOST "whole-00001-of-00002.gguf", &err));
+    kvr__model_fini(&model);
+    must(kvr__model_init(&model, LOST "whole-00001-of-00002.gguf", &err));
     ck_assert_ptr_nonnull(model.model_file[KVR_OUTPUT]);
-    kvr_model_fini(&model);
+    kvr__model_fini(&model);
 }
 END_TEST
 
@@ -240,9 +240,9 @@ START_TEST(weights_that_are_no_numbers_end_the_run)
     char output[80];
 
     made_gguf_write(path, TINY, &same);
-    must(kvr_gguf_open(&gguf, path, &err));
+    must(kvr__gguf_open(&gguf, path, &err));
     const struct kvr_gguf_tensor *t =
-        kvr_gguf_tensor_named(gguf, "blk.0.ffn_gate.weight");
+        kvr__gguf_tensor_named(gguf, "blk.0.ffn_gate.weight");
     ck_assert_ptr_nonnull(t);
     ck_assert_uint_eq(t->type, 1); /* f16 */
     FILE *file = fopen(path, "r+b");
@@ -251,7 +251,7 @@ START_TEST(weights_that_are_no_numbers_end_the_run)
     ck_assert_int_eq(fseek(file, (long)at, SEEK_SET), 0);
     ck_assert_uint_eq(fwrite(nan, 1, sizeof nan, file), sizeof nan);
     ck_assert_int_eq(fclose(file), 0);
-    kvr_gguf_close(gguf);
+    kvr__gguf_close(gguf);
     snprintf(output, sizeof output, "%s.kvt.h5", path);
     const struct kvr_capture_options options = {
         .model = path, .prompt = "hello", .output = output};
@@ -273,10 +273,10 @@ START_TEST(tokens_behind_the_text_are_refused)
     struct kvr_error err = {0};
 
     made_gguf_write(path, TINY, &changes);
-    must(kvr_gguf_open(&gguf, path, &err));
-    must_fail(kvr_tokenizer_from_gguf(&t, gguf, &err), KVR_ERR_UNSUPPORTED,
+    must(kvr__gguf_open(&gguf, path, &err));
+    must_fail(kvr__tokenizer_from_gguf(&t, gguf, &err), KVR_ERR_UNSUPPORTED,
               "add_eos_token");
-    kvr_gguf_close(gguf);
+    kvr__gguf_close(gguf);
 }
 END_TEST
 

@@ -316,8 +316,8 @@ START_TEST(what_cannot_be_applied_is_named)
     struct kvr_error err = {0};
 
     make(refused[_i].model, refused[_i].change);
-    const enum kvr_status status = kvr_model_init(&model, folder, &err);
-    kvr_model_fini(&model);
+    const enum kvr_status status = kvr__model_init(&model, folder, &err);
+    kvr__model_fini(&model);
     ck_assert_msg(status == refused[_i].status, "%s: status %d, %s",
                   refused[_i].change, (int)status, err.message);
     ck_assert_ptr_nonnull(strstr(err.message, "config.json"));
@@ -342,9 +342,9 @@ START_TEST(text_that_is_no_config_is_refused)
     make("llama_gqa_tied", "{}");
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         write_file("config.json", texts[i].text, strlen(texts[i].text));
-        must_fail(kvr_model_init(&model, folder, &err), KVR_ERR_INPUT,
+        must_fail(kvr__model_init(&model, folder, &err), KVR_ERR_INPUT,
                   texts[i].words);
-        kvr_model_fini(&model);
+        kvr__model_fini(&model);
     }
 }
 END_TEST
@@ -429,12 +429,12 @@ START_TEST(old_and_new_styles_mean_the_same)
     make(same[_i].model, same[_i].change);
     snprintf(path, sizeof path, "%s/golden/tiny/%s", KVR_TEST_DATA,
              same[_i].model);
-    must(kvr_model_init(&a, path, &err));
-    must(kvr_model_init(&b, folder, &err));
+    must(kvr__model_init(&a, path, &err));
+    must(kvr__model_init(&b, folder, &err));
     assert_same_model(&a, &b);
     ck_assert_str_eq(a.hash, b.hash);
-    kvr_model_fini(&a);
-    kvr_model_fini(&b);
+    kvr__model_fini(&a);
+    kvr__model_fini(&b);
 }
 END_TEST
 
@@ -446,18 +446,18 @@ START_TEST(windows_follow_the_defaults)
 
     make("qwen2", "{\"layer_types\":\"-\",\"use_sliding_window\":true,"
                   "\"sliding_window\":5,\"max_window_layers\":1}");
-    must(kvr_model_init(&model, folder, &err));
+    must(kvr__model_init(&model, folder, &err));
     ck_assert_uint_eq(model.layers[0].span, 0);
     ck_assert_uint_eq(model.layers[1].span, 5);
-    kvr_model_fini(&model);
+    kvr__model_fini(&model);
     make("mistral_swa8", "{\"sliding_window\":\"-\"}");
-    must(kvr_model_init(&model, folder, &err));
+    must(kvr__model_init(&model, folder, &err));
     ck_assert_uint_eq(model.layers[1].span, 4096);
-    kvr_model_fini(&model);
+    kvr__model_fini(&model);
     make("mistral_swa8", "{\"sliding_window\":null}");
-    must(kvr_model_init(&model, folder, &err));
+    must(kvr__model_init(&model, folder, &err));
     ck_assert_uint_eq(model.layers[1].span, 0);
-    kvr_model_fini(&model);
+    kvr__model_fini(&model);
 }
 END_TEST
 
@@ -467,14 +467,14 @@ START_TEST(linear_scaling_slows_all_frequencies)
     struct kvr_error err = {0};
 
     make("llama_rope_llama3", "{\"rope_scaling\":null}");
-    must(kvr_model_init(&a, folder, &err));
+    must(kvr__model_init(&a, folder, &err));
     make("llama_rope_llama3",
          "{\"rope_scaling\":{\"type\":\"linear\",\"factor\":4.0}}");
-    must(kvr_model_init(&b, folder, &err));
+    must(kvr__model_init(&b, folder, &err));
     for (uint32_t j = 0; j < a.config.rope_dim / 2; j++)
         ck_assert(a.inv_freq[j] == 4 * b.inv_freq[j]);
-    kvr_model_fini(&a);
-    kvr_model_fini(&b);
+    kvr__model_fini(&a);
+    kvr__model_fini(&b);
 }
 END_TEST
 
@@ -491,11 +491,11 @@ START_TEST(llama3_scaling_mixes_between_the_bounds)
          "{\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8.0,"
          "\"low_freq_factor\":1.0,\"high_freq_factor\":4.0,"
          "\"original_max_position_embeddings\":16}}");
-    must(kvr_model_init(&model, folder, &err));
+    must(kvr__model_init(&model, folder, &err));
     ck_assert(fabs((double)model.inv_freq[0] - ((1 - mix) / 8 + mix)) < 1e-7);
     ck_assert(fabs((double)model.inv_freq[1] - 0.1 / 8) < 1e-9);
     ck_assert(fabs((double)model.inv_freq[3] - 0.001 / 8) < 1e-11);
-    kvr_model_fini(&model);
+    kvr__model_fini(&model);
 }
 END_TEST
 
@@ -542,7 +542,7 @@ START_TEST(positions_end_with_the_table)
     make("opt", "{}");
     golden_run_init(&run, folder, 66, 66, 1);
     golden_feed(&run, ids, 64, 64);
-    must_fail(kvr_decoder_feed(run.decoder, ids, 1, NULL, &err), KVR_ERR_LIMIT,
+    must_fail(kvr__decoder_feed(run.decoder, ids, 1, NULL, &err), KVR_ERR_LIMIT,
               "64 learned positions");
     golden_run_fini(&run);
 }

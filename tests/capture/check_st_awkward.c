@@ -63,8 +63,8 @@ START_TEST(bad_file_is_refused_by_name)
     const char *slash = strrchr(refused[_i].file, '/');
 
     snprintf(path, sizeof path, "%s%s", AWKWARD, refused[_i].file);
-    const enum kvr_status status = kvr_model_init(&model, path, &err);
-    kvr_model_fini(&model);
+    const enum kvr_status status = kvr__model_init(&model, path, &err);
+    kvr__model_fini(&model);
     ck_assert_int_eq(kvr_status_exit_code(status), 3);
     const size_t n = slash != NULL ? (size_t)(slash - refused[_i].file)
                                    : strcspn(refused[_i].file, "/");
@@ -90,13 +90,13 @@ START_TEST(bf16_is_widened_exactly)
     uint32_t bits[4];
     uint16_t stored[4];
 
-    must(kvr_safetensors_open(&st, AWKWARD "st_bf16_mixed.safetensors", &err));
-    ck_assert_uint_eq(kvr_safetensors_n_tensors(st), 2);
-    const struct kvr_st_tensor *b = kvr_safetensors_tensor(st, 1);
+    must(kvr__safetensors_open(&st, AWKWARD "st_bf16_mixed.safetensors", &err));
+    ck_assert_uint_eq(kvr__safetensors_n_tensors(st), 2);
+    const struct kvr_st_tensor *b = kvr__safetensors_tensor(st, 1);
     ck_assert_str_eq(b->name, "b");
     ck_assert_uint_eq(b->type, KVR_QUANT_BF16);
     ck_assert_uint_eq(b->size, sizeof stored);
-    kvr_quant_find(b->type)->expand(values, b->data, 4);
+    kvr__quant_find(b->type)->expand(values, b->data, 4);
     memcpy(bits, values, sizeof bits);
     memcpy(stored, b->data, sizeof stored);
     for (int i = 0; i < 4; i++)
@@ -104,7 +104,7 @@ START_TEST(bf16_is_widened_exactly)
     ck_assert(values[0] == 1.0f && values[1] == -2.5f);
     ck_assert(values[2] > 2.9e38f && isfinite(values[2]));
     ck_assert(values[3] > 0 && values[3] < 1.2e-38f);
-    kvr_safetensors_close(st);
+    kvr__safetensors_close(st);
 }
 END_TEST
 
@@ -129,7 +129,7 @@ static void generate(struct golden_run *run, const int32_t *prompt, uint32_t n,
     golden_feed(run, prompt, n, n);
     for (uint32_t i = 0; i < n_new; i++, row = 0) {
         int32_t best = 0;
-        must(kvr_decoder_logits(run->decoder, logits, row, &err));
+        must(kvr__decoder_logits(run->decoder, logits, row, &err));
         for (uint32_t k = 1; k < run->model.config.n_vocab; k++)
             best = logits[k] > logits[best] ? (int32_t)k : best;
         ck_assert_int_eq(best, expected[i]);
@@ -256,7 +256,7 @@ START_TEST(damage_is_named)
     struct kvr_error err = {0};
 
     write_st("model.safetensors", damaged[_i].header, damaged[_i].data);
-    must_fail(kvr_safetensors_open_folder(&st, folder, &err), KVR_ERR_INPUT,
+    must_fail(kvr__safetensors_open_folder(&st, folder, &err), KVR_ERR_INPUT,
               damaged[_i].words);
     ck_assert_ptr_nonnull(strstr(err.message, "model.safetensors"));
     ck_assert_ptr_null(st);
@@ -291,7 +291,7 @@ START_TEST(index_and_files_must_agree)
              10);
     write_text("model.safetensors.index.json", indices[_i].index,
                strlen(indices[_i].index));
-    must_fail(kvr_safetensors_open_folder(&st, folder, &err), KVR_ERR_INPUT,
+    must_fail(kvr__safetensors_open_folder(&st, folder, &err), KVR_ERR_INPUT,
               indices[_i].words);
     ck_assert_ptr_null(st);
 }
@@ -304,7 +304,7 @@ START_TEST(a_pointer_is_no_model)
     struct kvr_error err = {0};
 
     write_text("model.safetensors", text, sizeof text - 1);
-    must_fail(kvr_safetensors_open_folder(&st, folder, &err), KVR_ERR_INPUT,
+    must_fail(kvr__safetensors_open_folder(&st, folder, &err), KVR_ERR_INPUT,
               "Git LFS pointer");
 }
 END_TEST
@@ -314,9 +314,9 @@ START_TEST(a_folder_without_tensors_is_named)
     struct kvr_model model;
     struct kvr_error err = {0};
 
-    must_fail(kvr_model_init(&model, folder, &err), KVR_ERR_INPUT,
+    must_fail(kvr__model_init(&model, folder, &err), KVR_ERR_INPUT,
               "neither model.safetensors nor");
-    kvr_model_fini(&model);
+    kvr__model_fini(&model);
 }
 END_TEST
 

@@ -59,19 +59,19 @@ static bool try_model(void)
     struct kvr_model model;
     struct kvr_decoder *decoder = NULL;
     struct kvr_error err = {0};
-    enum kvr_status status = kvr_model_init(&model, folder, &err);
+    enum kvr_status status = kvr__model_init(&model, folder, &err);
 
     if (status == KVR_OK)
-        status =
-            kvr_decoder_new(&decoder, &model, &kvr_backend_cpu, &options, &err);
+        status = kvr__decoder_new(&decoder, &model, &kvr__backend_cpu, &options,
+                                  &err);
     if (status == KVR_OK)
-        status = kvr_decoder_feed(decoder, ids, 2, NULL, &err);
+        status = kvr__decoder_feed(decoder, ids, 2, NULL, &err);
     if (status == KVR_OK)
-        status = kvr_decoder_feed(decoder, ids + 2, 1, NULL, &err);
+        status = kvr__decoder_feed(decoder, ids + 2, 1, NULL, &err);
     ck_assert_int_ne(status, KVR_ERR_INTERNAL);
     ck_assert(status == KVR_OK || err.message[0] != '\0');
-    kvr_decoder_free(decoder);
-    kvr_model_fini(&model);
+    kvr__decoder_free(decoder);
+    kvr__model_fini(&model);
     return status == KVR_OK;
 }
 

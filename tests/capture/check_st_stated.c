@@ -53,8 +53,8 @@ static void refuse(const char *path, const char *says)
     struct kvr_model model;
     struct kvr_error err = {0};
 
-    must_fail(kvr_model_init(&model, path, &err), KVR_ERR_INPUT, says);
-    kvr_model_fini(&model);
+    must_fail(kvr__model_init(&model, path, &err), KVR_ERR_INPUT, says);
+    kvr__model_fini(&model);
 }
 
 static void hash_of(char out[KVR_HASH_TEXT], const char *path)
@@ -62,9 +62,9 @@ static void hash_of(char out[KVR_HASH_TEXT], const char *path)
     struct kvr_model model;
     struct kvr_error err = {0};
 
-    must(kvr_model_init(&model, path, &err));
+    must(kvr__model_init(&model, path, &err));
     memcpy(out, model.hash, KVR_HASH_TEXT);
-    kvr_model_fini(&model);
+    kvr__model_fini(&model);
 }
 
 START_TEST(index_beside_a_single_file_is_a_question)

@@ -148,8 +148,8 @@ static double check_logits(struct golden_run *run, const struct reference *r,
         const uint32_t some = left < chunk ? left : chunk;
         golden_feed(run, r->ids + i, some, some);
         for (uint32_t k = 0; k < some; k++, i++)
-            must(
-                kvr_decoder_logits(run->decoder, found + i * n_vocab, k, &err));
+            must(kvr__decoder_logits(run->decoder, found + i * n_vocab, k,
+                                     &err));
     }
     const double diff = golden_max_diff(found, r->logits, r->n_logits);
     ck_assert_msg(diff <= 2e-4, "logits are off by %g", diff);
@@ -221,7 +221,7 @@ START_TEST(log_prob_agrees_with_logits)
     float *found = kvr_calloc(T, sizeof *found);
     golden_run_init(&run, r.folder, T, T, 2);
     golden_feed(&run, r.ids, T, T);
-    must(kvr_decoder_log_prob(run.decoder, found, r.ids + 1, T - 1, &err));
+    must(kvr__decoder_log_prob(run.decoder, found, r.ids + 1, T - 1, &err));
     const size_t V = run.model.config.n_vocab;
     for (uint32_t t = 0; t + 1 < T; t++) {
         double sum = 0;
@@ -256,11 +256,11 @@ START_TEST(windows_are_where_the_config_says)
         char path[512];
         snprintf(path, sizeof path, "%s/golden/tiny/%s/config.json",
                  KVR_TEST_DATA, cases[i].name);
-        must(kvr_model_init(&model, path, &err));
+        must(kvr__model_init(&model, path, &err));
         ck_assert_str_eq(model.name, cases[i].name);
         for (uint32_t l = 0; l < model.config.n_layer; l++)
             ck_assert_uint_eq(model.layers[l].span, cases[i].spans[l]);
-        kvr_model_fini(&model);
+        kvr__model_fini(&model);
     }
 }
 END_TEST

@@ -42,8 +42,8 @@ static void check(struct kvr_tokenizer *t, const char *text, size_t size,
     struct kvr_error err = {0};
     char *shown = json_dumps(expected, 0);
 
-    must(
-        kvr_tokenizer_encode(&ids, t, (const uint8_t *)text, size, true, &err));
+    must(kvr__tokenizer_encode(&ids, t, (const uint8_t *)text, size, true,
+                               &err));
     ck_assert_msg(ids.n == json_array_size(expected),
                   "'%s': %zu ids, expected %s", text, ids.n, shown);
     for (size_t i = 0; i < ids.n; i++)
@@ -62,7 +62,7 @@ START_TEST(texts_of_the_report)
     struct kvr_tokenizer *t;
     struct kvr_error err = {0};
 
-    must(kvr_tokenizer_from_json(&t, FIELD "tokenizer.json", &err));
+    must(kvr__tokenizer_from_json(&t, FIELD "tokenizer.json", &err));
     ck_assert_uint_eq(json_object_size(json_object_get(expected, "cases")), 4);
     json_object_foreach(json_object_get(expected, "cases"), name, item)
     {
@@ -74,7 +74,7 @@ START_TEST(texts_of_the_report)
         check(t, (const char *)text, size, json_object_get(item, "ids"));
         free(text);
     }
-    kvr_tokenizer_free(t);
+    kvr__tokenizer_free(t);
     json_decref(expected);
 }
 END_TEST
@@ -94,7 +94,7 @@ static struct kvr_tokenizer *make(const json_t *item)
     }
     ck_assert_int_eq(json_dump_file(root, path, 0), 0);
     json_decref(root);
-    must(kvr_tokenizer_from_json(&t, path, &err));
+    must(kvr__tokenizer_from_json(&t, path, &err));
     return t;
 }
 
@@ -112,7 +112,7 @@ START_TEST(strips_overlaps_and_orders)
         struct kvr_tokenizer *t = make(item);
         check(t, json_string_value(text), json_string_length(text),
               json_object_get(item, "ids"));
-        kvr_tokenizer_free(t);
+        kvr__tokenizer_free(t);
     }
     json_decref(root);
 }

@@ -52,7 +52,7 @@ static struct kvr_tokenizer *load(json_t *root)
     struct kvr_error err = {0};
 
     hf_write(path, root);
-    must(kvr_tokenizer_from_json(&t, path, &err));
+    must(kvr__tokenizer_from_json(&t, path, &err));
     return t;
 }
 
@@ -64,8 +64,8 @@ static const char *ids_of(struct kvr_tokenizer *t, const char *text)
     struct kvr_error err = {0};
     size_t used = 0;
 
-    must(kvr_tokenizer_encode(&ids, t, (const uint8_t *)text, strlen(text),
-                              true, &err));
+    must(kvr__tokenizer_encode(&ids, t, (const uint8_t *)text, strlen(text),
+                               true, &err));
     out[0] = '\0';
     for (size_t i = 0; i < ids.n; i++)
         used += (size_t)snprintf(out + used, sizeof out - used, "%s%d",
@@ -158,7 +158,7 @@ START_TEST(ids_are_those_of_the_other_implementation)
     struct kvr_tokenizer *t = load(small(cases[_i].parts));
 
     ck_assert_str_eq(ids_of(t, cases[_i].text), cases[_i].ids);
-    kvr_tokenizer_free(t);
+    kvr__tokenizer_free(t);
 }
 END_TEST
 
@@ -236,7 +236,7 @@ START_TEST(what_is_not_understood_is_refused_by_name)
     struct kvr_error err = {0};
 
     hf_write(path, small(refused[_i].parts));
-    must_fail(kvr_tokenizer_from_json(&t, path, &err), refused[_i].status,
+    must_fail(kvr__tokenizer_from_json(&t, path, &err), refused[_i].status,
               refused[_i].says);
     ck_assert_ptr_nonnull(strstr(err.message, path));
     ck_assert_ptr_null(t);
@@ -253,15 +253,15 @@ START_TEST(texts_that_would_change_are_refused)
     t = load(
         small("{'normalizer': {'type': 'NFC'}, 'pre_tokenizer': " BYTE_LEVEL
               "true}}"));
-    must_fail(kvr_tokenizer_encode(&ids, t, (const uint8_t *)"a\xcc\x81", 3,
-                                   true, &err),
+    must_fail(kvr__tokenizer_encode(&ids, t, (const uint8_t *)"a\xcc\x81", 3,
+                                    true, &err),
               KVR_ERR_UNSUPPORTED, "U+0301 at byte 1");
-    kvr_tokenizer_free(t);
+    kvr__tokenizer_free(t);
     t = load(small(SPLIT("'Regex': 'a+'", "Removed", "true")));
     must_fail(
-        kvr_tokenizer_encode(&ids, t, (const uint8_t *)"aab", 3, true, &err),
+        kvr__tokenizer_encode(&ids, t, (const uint8_t *)"aab", 3, true, &err),
         KVR_ERR_INPUT, "byte 2");
-    kvr_tokenizer_free(t);
+    kvr__tokenizer_free(t);
     /* a pattern that backtracks for ever on this text */
     char text[64];
     memset(text, 'a', sizeof text);
@@ -269,9 +269,9 @@ START_TEST(texts_that_would_change_are_refused)
     t = load(
         small(SPLIT("'Regex': '(?:a|a|aa)+(?:c|1)'", "Isolated", "false")));
     must_fail(
-        kvr_tokenizer_encode(&ids, t, (const uint8_t *)text, 64, true, &err),
+        kvr__tokenizer_encode(&ids, t, (const uint8_t *)text, 64, true, &err),
         KVR_ERR_LIMIT, "too many steps");
-    kvr_tokenizer_free(t);
+    kvr__tokenizer_free(t);
     free(ids.ids);
 }
 END_TEST
@@ -289,11 +289,11 @@ START_TEST(byte_fallback_equals_the_scores)
     struct kvr_error err = {0};
     char expected[512];
 
-    must(kvr_gguf_open(&gguf, TINY, &err));
-    must(kvr_tokenizer_from_gguf(&own, gguf, &err));
+    must(kvr__gguf_open(&gguf, TINY, &err));
+    must(kvr__tokenizer_from_gguf(&own, gguf, &err));
     json = load(hf_byte_fallback(gguf));
-    ck_assert(kvr_tokenizer_adds_bos(json));
-    ck_assert_int_eq(kvr_tokenizer_bos(json), 1);
+    ck_assert(kvr__tokenizer_adds_bos(json));
+    ck_assert_int_eq(kvr__tokenizer_bos(json), 1);
     for (uint32_t round = 0; round < 500; round++) {
         char text[256] = "";
         const uint32_t n = kvr_random_below(&stream, round, 0, 0, 12);
@@ -306,9 +306,9 @@ START_TEST(byte_fallback_equals_the_scores)
                       "'%s': %s, expected %s", text, ids_of(json, text),
                       expected);
     }
-    kvr_tokenizer_free(own);
-    kvr_tokenizer_free(json);
-    kvr_gguf_close(gguf);
+    kvr__tokenizer_free(own);
+    kvr__tokenizer_free(json);
+    kvr__gguf_close(gguf);
 }
 END_TEST
 
@@ -346,7 +346,7 @@ START_TEST(metaspace_is_as_it_says)
         load(metaspace(spaces[_i].scheme, spaces[_i].split));
 
     ck_assert_str_eq(ids_of(t, spaces[_i].text), spaces[_i].ids);
-    kvr_tokenizer_free(t);
+    kvr__tokenizer_free(t);
 }
 END_TEST
 
@@ -361,23 +361,23 @@ START_TEST(files_beside_it_add_ends_and_the_chat)
                  "{'name': 'default', 'template': 'yes'}]}");
     write_beside("generation_config.json", "{'eos_token_id': [16, 17, 999]}");
     t = load(small(PLAIN));
-    ck_assert(kvr_tokenizer_is_end(t, 16));
-    ck_assert(kvr_tokenizer_is_end(t, 17));
-    ck_assert(!kvr_tokenizer_is_end(t, 0));
-    ck_assert_int_eq(kvr_tokenizer_bos(t), 17);
-    ck_assert(!kvr_tokenizer_adds_bos(t));
-    ck_assert(kvr_view_is(kvr_tokenizer_chat_template(t), "yes"));
-    ck_assert(kvr_tokenizer_add_end(t, 3));
-    ck_assert(kvr_tokenizer_is_end(t, 3));
-    kvr_tokenizer_free(t);
+    ck_assert(kvr__tokenizer_is_end(t, 16));
+    ck_assert(kvr__tokenizer_is_end(t, 17));
+    ck_assert(!kvr__tokenizer_is_end(t, 0));
+    ck_assert_int_eq(kvr__tokenizer_bos(t), 17);
+    ck_assert(!kvr__tokenizer_adds_bos(t));
+    ck_assert(kvr_slice_is(kvr__tokenizer_chat_template(t), "yes"));
+    ck_assert(kvr__tokenizer_add_end(t, 3));
+    ck_assert(kvr__tokenizer_is_end(t, 3));
+    kvr__tokenizer_free(t);
     snprintf(jinja, sizeof jinja, "%s/chat_template.jinja", folder);
     FILE *file = fopen(jinja, "w");
     ck_assert_ptr_nonnull(file);
     fputs("newer", file);
     fclose(file);
     t = load(small(PLAIN));
-    ck_assert(kvr_view_is(kvr_tokenizer_chat_template(t), "newer"));
-    kvr_tokenizer_free(t);
+    ck_assert(kvr_slice_is(kvr__tokenizer_chat_template(t), "newer"));
+    kvr__tokenizer_free(t);
 }
 END_TEST
 
@@ -396,15 +396,15 @@ START_TEST(contradictions_beside_it_are_refused)
     hf_write(path, small(PLAIN));
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
         write_beside("tokenizer_config.json", files[i].beside);
-        const enum kvr_status status = kvr_tokenizer_from_json(&t, path, &err);
+        const enum kvr_status status = kvr__tokenizer_from_json(&t, path, &err);
         ck_assert_int_eq(kvr_status_exit_code(status), 3);
         ck_assert_msg(strstr(err.message, files[i].says) != NULL, "%s",
                       err.message);
     }
     write_beside("tokenizer_config.json",
                  "{'add_bos_token': false, 'add_eos_token': false}");
-    must(kvr_tokenizer_from_json(&t, path, &err));
-    kvr_tokenizer_free(t);
+    must(kvr__tokenizer_from_json(&t, path, &err));
+    kvr__tokenizer_free(t);
 }
 END_TEST
 
@@ -413,14 +413,14 @@ START_TEST(other_files_are_refused)
     struct kvr_tokenizer *t;
     struct kvr_error err = {0};
 
-    must_fail(kvr_tokenizer_from_json(&t, "/nowhere/tokenizer.json", &err),
+    must_fail(kvr__tokenizer_from_json(&t, "/nowhere/tokenizer.json", &err),
               KVR_ERR_IO, "/nowhere/tokenizer.json");
-    must_fail(kvr_tokenizer_from_json(&t, TINY, &err), KVR_ERR_INPUT, TINY);
+    must_fail(kvr__tokenizer_from_json(&t, TINY, &err), KVR_ERR_INPUT, TINY);
     hf_write(path, hf_json("[1]"));
-    must_fail(kvr_tokenizer_from_json(&t, path, &err), KVR_ERR_INPUT,
+    must_fail(kvr__tokenizer_from_json(&t, path, &err), KVR_ERR_INPUT,
               "expected a JSON object");
     hf_write(path, hf_json("{'a': 1}"));
-    must_fail(kvr_tokenizer_from_json(&t, path, &err), KVR_ERR_INPUT,
+    must_fail(kvr__tokenizer_from_json(&t, path, &err), KVR_ERR_INPUT,
               "not a tokenizer.json");
 }
 END_TEST

@@ -123,7 +123,7 @@ static bool try_file(void)
     struct kvr_tokenizer *t = NULL;
     struct kvr_ids ids = {0};
     struct kvr_error err = {0};
-    enum kvr_status status = kvr_tokenizer_from_json(&t, path, &err);
+    enum kvr_status status = kvr__tokenizer_from_json(&t, path, &err);
 
     ck_assert_int_ne(status, KVR_ERR_INTERNAL);
     ck_assert((status == KVR_OK) == (t != NULL));
@@ -131,12 +131,12 @@ static bool try_file(void)
     const bool loaded = status == KVR_OK;
     if (loaded)
         status =
-            kvr_tokenizer_encode(&ids, t, text, sizeof text - 1, true, &err);
+            kvr__tokenizer_encode(&ids, t, text, sizeof text - 1, true, &err);
     ck_assert_int_ne(status, KVR_ERR_INTERNAL);
     for (size_t i = 0; i < ids.n; i++)
-        ck_assert_uint_lt((size_t)ids.ids[i], kvr_tokenizer_size(t));
+        ck_assert_uint_lt((size_t)ids.ids[i], kvr__tokenizer_size(t));
     free(ids.ids);
-    kvr_tokenizer_free(t);
+    kvr__tokenizer_free(t);
     return loaded;
 }
 
@@ -164,11 +164,11 @@ START_TEST(damaged_files_never_crash)
     size_t size;
     uint32_t loaded = 0;
 
-    must(kvr_gguf_open(&gguf, sources[_i].model, &err));
+    must(kvr__gguf_open(&gguf, sources[_i].model, &err));
     json_t *root = sources[_i].make != NULL ? sources[_i].make(gguf)
                                             : hf_byte_level(gguf, true);
     hf_write(path, root);
-    kvr_gguf_close(gguf);
+    kvr__gguf_close(gguf);
     char *whole = read_whole(&size);
     ck_assert(try_file());
     for (uint32_t round = 0, n = rounds(); round < n; round++) {

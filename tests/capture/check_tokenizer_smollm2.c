@@ -20,8 +20,8 @@ static void setup(void)
 {
     struct kvr_error err = {0};
 
-    must(kvr_gguf_open(&gguf, golden_model(), &err));
-    must(kvr_tokenizer_from_gguf(&tokenizer, gguf, &err));
+    must(kvr__gguf_open(&gguf, golden_model(), &err));
+    must(kvr__tokenizer_from_gguf(&tokenizer, gguf, &err));
 }
 
 /* What the metadata do not say in tokenizer.json stands beside it. */
@@ -30,14 +30,14 @@ static void setup_json(bool pairs)
     char folder[] = "/tmp/kvr-hf-XXXXXX", path[64], config[64];
     struct kvr_error err = {0};
 
-    must(kvr_gguf_open(&gguf, golden_model(), &err));
+    must(kvr__gguf_open(&gguf, golden_model(), &err));
     ck_assert_ptr_nonnull(mkdtemp(folder));
     snprintf(path, sizeof path, "%s/tokenizer.json", folder);
     snprintf(config, sizeof config, "%s/tokenizer_config.json", folder);
     hf_write(path, hf_byte_level(gguf, pairs));
     hf_write(config, hf_json("{'bos_token': '<|im_start|>', 'eos_token':"
                              "{'content': '<|im_end|>'}}"));
-    must(kvr_tokenizer_from_json(&tokenizer, path, &err));
+    must(kvr__tokenizer_from_json(&tokenizer, path, &err));
     unlink(config);
     unlink(path);
     rmdir(folder);
@@ -55,8 +55,8 @@ static void setup_json_pairs(void)
 
 static void teardown(void)
 {
-    kvr_tokenizer_free(tokenizer);
-    kvr_gguf_close(gguf);
+    kvr__tokenizer_free(tokenizer);
+    kvr__gguf_close(gguf);
 }
 
 static void check_text(const char *name, const uint8_t *text, size_t size,
@@ -66,14 +66,14 @@ static void check_text(const char *name, const uint8_t *text, size_t size,
     struct kvr_error err = {0};
     size_t at = 0;
 
-    must(kvr_tokenizer_encode(&ids, tokenizer, text, size, special, &err));
+    must(kvr__tokenizer_encode(&ids, tokenizer, text, size, special, &err));
     ck_assert_msg(ids.n == n, "%s: %zu ids, expected %zu", name, ids.n, n);
     for (size_t i = 0; i < n; i++) {
         ck_assert_msg(ids.ids[i] == expected[i],
                       "%s: id %zu is %d, expected %d", name, i, ids.ids[i],
                       expected[i]);
-        const struct kvr_view piece =
-            kvr_tokenizer_piece(tokenizer, ids.ids[i]);
+        const struct kvr_slice piece =
+            kvr__tokenizer_piece(tokenizer, ids.ids[i]);
         ck_assert_uint_le(piece.size, size - at);
         ck_assert_mem_eq(piece.bytes, text + at, piece.size);
         at += piece.size;
@@ -160,18 +160,18 @@ START_TEST(classes_are_told_apart)
 
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct kvr_ids ids = {0};
-        must(kvr_tokenizer_encode(&ids, tokenizer,
-                                  (const uint8_t *)cases[i].text,
-                                  strlen(cases[i].text), true, &err));
+        must(kvr__tokenizer_encode(&ids, tokenizer,
+                                   (const uint8_t *)cases[i].text,
+                                   strlen(cases[i].text), true, &err));
         ck_assert_uint_eq(ids.n, 1);
-        ck_assert_msg(kvr_tokenizer_class(tokenizer, ids.ids[0]) ==
+        ck_assert_msg(kvr__tokenizer_class(tokenizer, ids.ids[0]) ==
                           cases[i].class_of,
                       "class of '%s'", cases[i].text);
         free(ids.ids);
     }
-    ck_assert(!kvr_tokenizer_adds_bos(tokenizer));
-    ck_assert_int_eq(kvr_tokenizer_bos(tokenizer), 1);
-    ck_assert(kvr_tokenizer_is_end(tokenizer, 2));
+    ck_assert(!kvr__tokenizer_adds_bos(tokenizer));
+    ck_assert_int_eq(kvr__tokenizer_bos(tokenizer), 1);
+    ck_assert(kvr__tokenizer_is_end(tokenizer, 2));
 }
 END_TEST
 
@@ -185,8 +185,8 @@ START_TEST(chat_is_the_models_own)
     struct kvr_chat chat;
     struct kvr_error err = {0};
 
-    must(kvr_chat_apply(&chat, "auto", tokenizer, (const uint8_t *)"Who?", 4,
-                        &err));
+    must(kvr__chat_apply(&chat, "auto", tokenizer, (const uint8_t *)"Who?", 4,
+                         &err));
     ck_assert_str_eq(chat.name, "chatml");
     ck_assert_str_eq((const char *)chat.text, expected);
     ck_assert(!chat.bos);
@@ -203,12 +203,12 @@ START_TEST(odd_bytes_come_back_or_are_named)
     static const uint8_t nul[] = {'a', 0, 'b'};
     static const uint8_t bad[] = {'a', 'b', 0xff, 'c'};
 
-    must(kvr_tokenizer_encode(&ids, tokenizer, nul, sizeof nul, true, &err));
+    must(kvr__tokenizer_encode(&ids, tokenizer, nul, sizeof nul, true, &err));
     ck_assert_uint_eq(ids.n, 3);
     free(ids.ids);
     ids = (struct kvr_ids){0};
     must_fail(
-        kvr_tokenizer_encode(&ids, tokenizer, bad, sizeof bad, true, &err),
+        kvr__tokenizer_encode(&ids, tokenizer, bad, sizeof bad, true, &err),
         KVR_ERR_INPUT, "offset 2");
     free(ids.ids);
 }

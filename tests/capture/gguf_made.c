@@ -24,7 +24,7 @@ void gguf_put_u64(FILE *file, uint64_t value)
     gguf_put(file, &value, sizeof value);
 }
 
-void gguf_put_text(FILE *file, struct kvr_view text)
+void gguf_put_text(FILE *file, struct kvr_slice text)
 {
     gguf_put_u64(file, text.size);
     gguf_put(file, text.bytes, text.size);
@@ -54,7 +54,7 @@ void gguf_put_value(FILE *file, const struct kvr_gguf_value *v)
     gguf_put_text(file, v->key);
     gguf_put_u32(file, (uint32_t)v->type);
     if (v->type == KVR_GGUF_STRING) {
-        gguf_put_text(file, (struct kvr_view){(const char *)v->data, v->n});
+        gguf_put_text(file, (struct kvr_slice){(const char *)v->data, v->n});
     } else if (v->type == KVR_GGUF_ARRAY) {
         gguf_put_u32(file, (uint32_t)v->item_type);
         gguf_put_u64(file, v->n);
@@ -69,11 +69,11 @@ static void put_key(FILE *file, const struct made_key *key)
     const float real = (float)key->number;
     const uint8_t flag = key->number != 0;
 
-    gguf_put_text(file, kvr_view_of(key->name));
+    gguf_put_text(file, kvr_slice_of(key->name));
     gguf_put_u32(file, (uint32_t)key->type);
     switch (key->type) {
     case KVR_GGUF_STRING:
-        gguf_put_text(file, kvr_view_of(key->text));
+        gguf_put_text(file, kvr_slice_of(key->text));
         break;
     case KVR_GGUF_F32:
         gguf_put(file, &real, sizeof real);
@@ -90,10 +90,10 @@ static void put_key(FILE *file, const struct made_key *key)
     }
 }
 
-static bool replaced(const struct made_gguf *changes, struct kvr_view key)
+static bool replaced(const struct made_gguf *changes, struct kvr_slice key)
 {
     for (size_t i = 0; i < changes->n_keys; i++)
-        if (kvr_view_is(key, changes->keys[i].name))
+        if (kvr_slice_is(key, changes->keys[i].name))
             return true;
     return false;
 }
@@ -101,18 +101,18 @@ static bool replaced(const struct made_gguf *changes, struct kvr_view key)
 static void put_metadata(FILE *file, const struct kvr_gguf *from,
                          const struct made_gguf *changes)
 {
-    const size_t n = kvr_gguf_n_values(from);
+    const size_t n = kvr__gguf_n_values(from);
     uint64_t kept = 0;
 
     for (size_t i = 0; i < n; i++)
-        kept += !replaced(changes, kvr_gguf_value(from, i)->key);
+        kept += !replaced(changes, kvr__gguf_value(from, i)->key);
     gguf_put(file, "GGUF", 4);
     gguf_put_u32(file, 3);
-    gguf_put_u64(file, kvr_gguf_n_tensors(from) - (changes->lost != NULL));
+    gguf_put_u64(file, kvr__gguf_n_tensors(from) - (changes->lost != NULL));
     gguf_put_u64(file, kept + changes->n_keys);
     for (size_t i = 0; i < n; i++)
-        if (!replaced(changes, kvr_gguf_value(from, i)->key))
-            gguf_put_value(file, kvr_gguf_value(from, i));
+        if (!replaced(changes, kvr__gguf_value(from, i)->key))
+            gguf_put_value(file, kvr__gguf_value(from, i));
     for (size_t i = 0; i < changes->n_keys; i++)
         put_key(file, &changes->keys[i]);
 }
@@ -143,22 +143,22 @@ void made_gguf_write(const char *path, const char *from,
     uint64_t offset = 0;
 
     ck_assert_ptr_nonnull(file);
-    must(kvr_gguf_open(&gguf, from, &err));
+    must(kvr__gguf_open(&gguf, from, &err));
     put_metadata(file, gguf, changes);
-    for (size_t i = 0; i < kvr_gguf_n_tensors(gguf); i++) {
-        const struct kvr_gguf_tensor *t = kvr_gguf_tensor(gguf, i);
-        if (changes->lost == NULL || !kvr_view_is(t->name, changes->lost))
+    for (size_t i = 0; i < kvr__gguf_n_tensors(gguf); i++) {
+        const struct kvr_gguf_tensor *t = kvr__gguf_tensor(gguf, i);
+        if (changes->lost == NULL || !kvr_slice_is(t->name, changes->lost))
             gguf_put_entry(file, t, offset);
         offset += gguf_padded(t->size);
     }
-    for (size_t i = 0; i < kvr_gguf_n_tensors(gguf); i++) {
+    for (size_t i = 0; i < kvr__gguf_n_tensors(gguf); i++) {
         gguf_pad(file);
-        gguf_put(file, kvr_gguf_tensor(gguf, i)->data,
-                 (size_t)kvr_gguf_tensor(gguf, i)->size);
+        gguf_put(file, kvr__gguf_tensor(gguf, i)->data,
+                 (size_t)kvr__gguf_tensor(gguf, i)->size);
     }
     gguf_pad(file);
     for (size_t i = 0; i < changes->tail; i++)
         gguf_put(file, "", 1);
     ck_assert_int_eq(fclose(file), 0);
-    kvr_gguf_close(gguf);
+    kvr__gguf_close(gguf);
 }

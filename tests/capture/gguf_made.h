@@ -34,7 +34,7 @@ enum { GGUF_ALIGNMENT = 32 };
 void gguf_put(FILE *file, const void *data, size_t size);
 void gguf_put_u32(FILE *file, uint32_t value);
 void gguf_put_u64(FILE *file, uint64_t value);
-void gguf_put_text(FILE *file, struct kvr_view text);
+void gguf_put_text(FILE *file, struct kvr_slice text);
 /* A pair as it was read. */
 void gguf_put_value(FILE *file, const struct kvr_gguf_value *v);
 /* A tensor's place in the directory; `offset` from the first one's. */

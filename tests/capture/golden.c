@@ -137,7 +137,8 @@ const char *golden_model(void)
     return kvr_file_exists(path) ? path : NULL;
 }
 
-static enum kvr_status keep_rows(void *ud, const struct kvr_rows *rows,
+static enum kvr_status keep_rows(void *ud,
+                                 const struct kvr_attention_rows *rows,
                                  struct kvr_error *err)
 {
     struct golden_run *run = ud;
@@ -217,9 +218,9 @@ const struct kvr_backend *golden_backend(void)
     struct kvr_error err = {0};
 
     if (name == NULL || name[0] == '\0')
-        return &kvr_backend_cpu;
+        return &kvr__backend_cpu;
     ck_assert_str_eq(name, "cuda");
-    must(kvr_backend_choose(&backend, why, KVR_BACKEND_CUDA, &err));
+    must(kvr__backend_choose(&backend, why, KVR_BACKEND_CUDA, &err));
     return backend;
 }
 
@@ -231,9 +232,9 @@ void golden_run_init(struct golden_run *run, const char *path, uint32_t n_token,
     struct kvr_error err = {0};
 
     *run = (struct golden_run){.n_token = n_token};
-    must(kvr_model_init(&run->model, path, &err));
-    must(kvr_decoder_new(&run->decoder, &run->model, golden_backend(), &options,
-                         &err));
+    must(kvr__model_init(&run->model, path, &err));
+    must(kvr__decoder_new(&run->decoder, &run->model, golden_backend(),
+                          &options, &err));
     const struct kvr_config *c = &run->model.config;
     const size_t T = n_token, heads = (size_t)c->n_layer * c->n_head;
     run->attention = floats(heads * T * T);
@@ -255,8 +256,8 @@ void golden_run_init(struct golden_run *run, const char *path, uint32_t n_token,
 
 void golden_run_fini(struct golden_run *run)
 {
-    kvr_decoder_free(run->decoder);
-    kvr_model_fini(&run->model);
+    kvr__decoder_free(run->decoder);
+    kvr__model_fini(&run->model);
     free(run->attention);
     free(run->lse);
     free(run->mass);
@@ -272,10 +273,10 @@ void golden_feed(struct golden_run *run, const int32_t *ids, uint32_t n,
     struct kvr_error err = {0};
 
     for (uint32_t i = 0; i < n; i += chunk)
-        must(kvr_decoder_feed(run->decoder, ids + i,
-                              n - i < chunk ? n - i : chunk, &run->observer,
-                              &err));
-    must(kvr_decoder_drain(run->decoder, &err));
+        must(kvr__decoder_feed(run->decoder, ids + i,
+                               n - i < chunk ? n - i : chunk, &run->observer,
+                               &err));
+    must(kvr__decoder_drain(run->decoder, &err));
 }
 
 double golden_max_diff(const float *a, const float *b, size_t n)

@@ -6,7 +6,7 @@
 
 /* The vocabulary of a file, copied. */
 struct words {
-    struct kvr_view *texts, *merges;
+    struct kvr_slice *texts, *merges;
     size_t n, n_merges;
     const struct kvr_gguf_value *types, *scores;
 };
@@ -16,11 +16,12 @@ static struct words read_words(const struct kvr_gguf *gguf)
     struct words w = {0};
     struct kvr_error err = {0};
 
-    must(kvr_gguf_strings(&w.texts, &w.n, gguf, "tokenizer.ggml.tokens", &err));
-    must(kvr_gguf_strings(&w.merges, &w.n_merges, gguf, "tokenizer.ggml.merges",
-                          &err));
-    w.types = kvr_gguf_find(gguf, "tokenizer.ggml.token_type");
-    w.scores = kvr_gguf_find(gguf, "tokenizer.ggml.scores");
+    must(
+        kvr__gguf_strings(&w.texts, &w.n, gguf, "tokenizer.ggml.tokens", &err));
+    must(kvr__gguf_strings(&w.merges, &w.n_merges, gguf,
+                           "tokenizer.ggml.merges", &err));
+    w.types = kvr__gguf_find(gguf, "tokenizer.ggml.token_type");
+    w.scores = kvr__gguf_find(gguf, "tokenizer.ggml.scores");
     ck_assert_uint_gt(w.n, 0);
     ck_assert_ptr_nonnull(w.types);
     return w;
@@ -36,11 +37,11 @@ static double number(const struct kvr_gguf_value *value, size_t i)
 {
     double x = 0;
 
-    ck_assert(kvr_gguf_number(&x, value, i));
+    ck_assert(kvr__gguf_number(&x, value, i));
     return x;
 }
 
-static json_t *string(struct kvr_view text)
+static json_t *string(struct kvr_slice text)
 {
     json_t *value = json_stringn(text.bytes, text.size);
 
@@ -96,13 +97,13 @@ json_t *hf_byte_level(const struct kvr_gguf *gguf, bool pairs)
     json_t *merges = json_array();
 
     for (size_t i = 0; i < w.n_merges; i++) {
-        const struct kvr_view m = w.merges[i];
+        const struct kvr_slice m = w.merges[i];
         const char *blank = memchr(m.bytes, ' ', m.size);
         const size_t left = (size_t)(blank - m.bytes);
         json_t *pair = json_array();
-        json_array_append_new(pair, string((struct kvr_view){m.bytes, left}));
+        json_array_append_new(pair, string((struct kvr_slice){m.bytes, left}));
         json_array_append_new(
-            pair, string((struct kvr_view){blank + 1, m.size - left - 1}));
+            pair, string((struct kvr_slice){blank + 1, m.size - left - 1}));
         json_array_append_new(merges, pairs ? json_incref(pair) : string(m));
         json_decref(pair);
     }
@@ -151,7 +152,7 @@ json_t *hf_byte_fallback(const struct kvr_gguf *gguf)
 
     for (size_t i = 0; i < w.n; i++)
         for (size_t k = 1; k < w.texts[i].size; k++) {
-            const struct kvr_view t = w.texts[i];
+            const struct kvr_slice t = w.texts[i];
             if (number(w.types, i) != 1 || !is_piece(&w, t.bytes, k) ||
                 !is_piece(&w, t.bytes + k, t.size - k))
                 continue;
@@ -162,13 +163,13 @@ json_t *hf_byte_fallback(const struct kvr_gguf *gguf)
     ck_assert_uint_gt(n, 0);
     qsort(found, n, sizeof *found, best_first);
     for (size_t i = 0; i < n; i++) {
-        const struct kvr_view t = w.texts[found[i].at];
+        const struct kvr_slice t = w.texts[found[i].at];
         json_t *pair = json_array();
         json_array_append_new(
-            pair, string((struct kvr_view){t.bytes, found[i].split}));
+            pair, string((struct kvr_slice){t.bytes, found[i].split}));
         json_array_append_new(
-            pair, string((struct kvr_view){t.bytes + found[i].split,
-                                           t.size - found[i].split}));
+            pair, string((struct kvr_slice){t.bytes + found[i].split,
+                                            t.size - found[i].split}));
         json_array_append_new(merges, pair);
     }
     json_t *root = assemble(

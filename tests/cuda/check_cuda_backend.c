@@ -219,7 +219,8 @@ struct slow {
 
 /* Slow: gives way many times before it takes the rows, and for the first until
  * the decoder is ahead, which it must be able to be. */
-static enum kvr_status take_slowly(void *ud, const struct kvr_rows *rows,
+static enum kvr_status take_slowly(void *ud,
+                                   const struct kvr_attention_rows *rows,
                                    struct kvr_error *err)
 {
     struct slow *s = ud;
@@ -266,29 +267,29 @@ START_TEST(slow_recording_holds_the_decoder_back)
     struct kvr_error err = {0};
 
     setenv("KVREPLAY_CUDA_STAGING", "65536", 1);
-    must(kvr_model_init(&model, models[0], &err));
-    must(kvr_backend_choose(&backend, why, KVR_BACKEND_CUDA, &err));
-    must(kvr_decoder_new(&d, &model, backend, &options, &err));
+    must(kvr__model_init(&model, models[0], &err));
+    must(kvr__backend_choose(&backend, why, KVR_BACKEND_CUDA, &err));
+    must(kvr__decoder_new(&d, &model, backend, &options, &err));
     for (uint32_t t = 0; t < STEPS; t++) {
         const int32_t id = (int32_t)(t % 20);
-        must(kvr_decoder_feed(d, &id, 1, &o, &err));
-        must(kvr_decoder_defer(d, count, &slow, t, 1, &err));
+        must(kvr__decoder_feed(d, &id, 1, &o, &err));
+        must(kvr__decoder_defer(d, count, &slow, t, 1, &err));
         atomic_store(&slow.fed, t + 1);
     }
-    must(kvr_decoder_drain(d, &err));
+    must(kvr__decoder_drain(d, &err));
     ck_assert_uint_eq(slow.n_deferred, STEPS);
     /* the decoder does go ahead, but never by more than the ring holds: a
      * step has at least 256 bytes for each layer */
     ck_assert_uint_gt(slow.most_ahead, 1);
     ck_assert_uint_le(slow.most_ahead,
                       STAGING / (256 * model.config.n_layer) + 1);
-    kvr_decoder_free(d);
-    kvr_model_fini(&model);
+    kvr__decoder_free(d);
+    kvr__model_fini(&model);
     unsetenv("KVREPLAY_CUDA_STAGING");
 }
 END_TEST
 
-static enum kvr_status refuse(void *ud, const struct kvr_rows *rows,
+static enum kvr_status refuse(void *ud, const struct kvr_attention_rows *rows,
                               struct kvr_error *err)
 {
     (void)ud;
@@ -310,17 +311,17 @@ START_TEST(failure_of_the_recording_ends_the_decoding)
     struct kvr_error err = {0};
     enum kvr_status status = KVR_OK;
 
-    must(kvr_model_init(&model, models[1], &err));
-    must(kvr_backend_choose(&backend, why, KVR_BACKEND_CUDA, &err));
-    must(kvr_decoder_new(&d, &model, backend, &options, &err));
+    must(kvr__model_init(&model, models[1], &err));
+    must(kvr__backend_choose(&backend, why, KVR_BACKEND_CUDA, &err));
+    must(kvr__decoder_new(&d, &model, backend, &options, &err));
     for (int32_t t = 0; t < STEPS && status == KVR_OK; t++)
-        status = kvr_decoder_feed(d, &t, 1, &o, &err);
+        status = kvr__decoder_feed(d, &t, 1, &o, &err);
     if (status == KVR_OK)
-        status = kvr_decoder_drain(d, &err);
+        status = kvr__decoder_drain(d, &err);
     ck_assert_int_eq(status, KVR_ERR_INPUT);
     ck_assert_str_eq(err.message, "row 3 is not wanted");
-    kvr_decoder_free(d);
-    kvr_model_fini(&model);
+    kvr__decoder_free(d);
+    kvr__model_fini(&model);
 }
 END_TEST
 

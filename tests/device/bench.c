@@ -25,7 +25,7 @@
 
 enum { PATH = 512, CPU_TOKENS = 256, BF16_ONE = 0x3f80 };
 
-struct bench {
+struct device_bench {
     const char *folder;
     char model[PATH], ids[PATH], out[PATH];
     uint32_t n_token, n_step;
@@ -34,11 +34,11 @@ struct bench {
     int failed; /* figures below their bound */
 };
 
-struct shape {
+struct device_shape {
     const char *name;
     uint32_t n_layer, n_head, n_kv_head, hidden, n_ff, n_vocab;
 };
-static const struct shape shapes[] = {
+static const struct device_shape shapes[] = {
     {"7b", 32, 32, 32, 4096, 11008, 32000},
     {"tiny", 2, 4, 2, 64, 96, 160},
 };
@@ -95,7 +95,8 @@ static void add_tensor(struct header *h, const char *name, int layer,
     h->offset += size;
 }
 
-static void write_config(const struct bench *b, const struct shape *s)
+static void write_config(const struct device_bench *b,
+                         const struct device_shape *s)
 {
     char path[PATH];
 
@@ -117,7 +118,7 @@ static void write_config(const struct bench *b, const struct shape *s)
 }
 
 /* config.json, and a safetensors file that is a header and a hole. */
-static void make_model(struct bench *b, const struct shape *s)
+static void make_model(struct device_bench *b, const struct device_shape *s)
 {
     static struct header h;
     const uint32_t kv = s->hidden / s->n_head * s->n_kv_head;
@@ -153,13 +154,13 @@ static void make_model(struct bench *b, const struct shape *s)
 /* The back end in use, and what its weights are filled from: random numbers
  * for matrices, ones for vectors. */
 static const struct kvr_backend *real;
-static struct block {
+static struct device_block {
     uint16_t *values;
     uint64_t n;
 } noise, ones;
 
 /* +-2^-6 .. 2^-5, of the size that trained weights have; or 1. */
-static enum kvr_status fill(struct block *block, uint64_t n, bool random,
+static enum kvr_status fill(struct device_block *block, uint64_t n, bool random,
                             struct kvr_error *err)
 {
     uint64_t state = 0x9e3779b97f4a7c15u;
@@ -186,7 +187,7 @@ static enum kvr_status filled_weight(struct kvr_tensor **out,
                                      struct kvr_error *err)
 {
     struct kvr_weight filled = *weight;
-    struct block *block = weight->rows == 1 ? &ones : &noise;
+    struct device_block *block = weight->rows == 1 ? &ones : &noise;
     const enum kvr_status status =
         fill(block, weight->rows * weight->cols, block == &noise, err);
 
@@ -198,7 +199,7 @@ static enum kvr_status filled_weight(struct kvr_tensor **out,
 
 /* ---- the figures ---- */
 
-static void figure(struct bench *b, const char *name, double value,
+static void figure(struct device_bench *b, const char *name, double value,
                    const char *unit, double bound)
 {
     const bool judged = bound > 0, pass = value >= bound;
@@ -214,7 +215,7 @@ static void figure(struct bench *b, const char *name, double value,
     b->failed += judged && !pass;
 }
 
-static struct kvr_capture *open_capture(const struct bench *b,
+static struct kvr_capture *open_capture(const struct device_bench *b,
                                         enum kvr_capture_backend backend,
                                         enum kvr_capture_store store,
                                         uint32_t n_given, uint32_t n_step)
@@ -245,7 +246,7 @@ static struct kvr_capture *open_capture(const struct bench *b,
 }
 
 /* The table with weights of our own, where the model is made here. */
-static void use_noise(const struct bench *b, struct kvr_capture *c,
+static void use_noise(const struct device_bench *b, struct kvr_capture *c,
                       struct kvr_backend *table)
 {
     real = c->backend;
@@ -257,12 +258,12 @@ static void use_noise(const struct bench *b, struct kvr_capture *c,
 }
 
 /* Decodes without an observer: tokens per second of prefill and of steps. */
-static void run_bare(struct bench *b, double *prefill, double *steps)
+static void run_bare(struct device_bench *b, double *prefill, double *steps)
 {
     const uint32_t n_given = b->n_token - b->n_step;
     struct kvr_capture *c = open_capture(
         b, KVR_CAPTURE_CUDA, KVR_CAPTURE_ATTENTION, n_given, b->n_step);
-    struct kvr_decoder_options options = kvr_capture_decoder(c);
+    struct kvr_decoder_options options = kvr__capture_decoder(c);
     float *logits = kvr_calloc(c->model.config.n_vocab, sizeof *logits);
     struct kvr_backend table;
     struct kvr_decoder *d;
@@ -270,29 +271,29 @@ static void run_bare(struct bench *b, double *prefill, double *steps)
     uint32_t row = 0;
 
     use_noise(b, c, &table);
-    must(kvr_decoder_new(&d, &c->model, c->backend, &options, &err),
+    must(kvr__decoder_new(&d, &c->model, c->backend, &options, &err),
          "the decoder", &err);
     double start = seconds();
     for (uint32_t i = 0; i < n_given; i += row) {
         row = n_given - i < c->prompt_chunk ? n_given - i : c->prompt_chunk;
-        must(kvr_decoder_feed(d, c->tokens.ids + i, row, NULL, &err), "prefill",
-             &err);
+        must(kvr__decoder_feed(d, c->tokens.ids + i, row, NULL, &err),
+             "prefill", &err);
     }
-    must(kvr_decoder_logits(d, logits, row - 1, &err), "logits", &err);
+    must(kvr__decoder_logits(d, logits, row - 1, &err), "logits", &err);
     *prefill = n_given / (seconds() - start);
     start = seconds();
     for (uint32_t i = 0; i < b->n_step; i++) {
         int32_t best = 0;
         for (uint32_t k = 1; k < c->model.config.n_vocab; k++)
             best = logits[k] > logits[best] ? (int32_t)k : best;
-        must(kvr_decoder_feed(d, &best, 1, NULL, &err), "a step", &err);
-        must(kvr_decoder_logits(d, logits, 0, &err), "logits", &err);
+        must(kvr__decoder_feed(d, &best, 1, NULL, &err), "a step", &err);
+        must(kvr__decoder_logits(d, logits, 0, &err), "logits", &err);
     }
     *steps = b->n_step / (seconds() - start);
     printf("{\"figure\": \"compute\", \"value\": \"%s\", \"backend\": \"%s\", "
            "\"why\": \"%s\"}\n",
            c->plan.compute, c->plan.backend, c->plan.backend_why);
-    kvr_decoder_free(d);
+    kvr__decoder_free(d);
     kvr_capture_free(c);
     free(logits);
 }
@@ -301,7 +302,7 @@ struct rates {
     double prefill, steps, bytes;
 };
 
-static struct rates run_recorded(struct bench *b,
+static struct rates run_recorded(struct device_bench *b,
                                  enum kvr_capture_backend backend,
                                  enum kvr_capture_store store, uint32_t n_given,
                                  uint32_t n_step)
@@ -331,7 +332,7 @@ static struct rates run_recorded(struct bench *b,
     return r;
 }
 
-static void measure(struct bench *b)
+static void measure(struct device_bench *b)
 {
     const uint32_t n_given = b->n_token - b->n_step;
     const uint32_t on_cpu = n_given < CPU_TOKENS ? n_given : CPU_TOKENS;
@@ -369,8 +370,8 @@ static enum kvr_capture_compute compute_named(const char *name)
 
 int main(int argc, char **argv)
 {
-    struct bench b = {0};
-    const struct shape *shape = NULL;
+    struct device_bench b = {0};
+    const struct device_shape *shape = NULL;
 
     for (size_t i = 0; argc > 2 && i < sizeof shapes / sizeof shapes[0]; i++)
         if (strcmp(argv[2], shapes[i].name) == 0)

@@ -49,7 +49,7 @@ while read -r symbol; do
         check_command "$command" "$shared"
     fi
 done < <(sed -nE 's/^COMMAND\(cmd_([a-z_]+)\).*/\1/p' \
-    "$source/sim/cli/commands.def" | tr _ -)
+    "$source/cli/commands.def" | tr _ -)
 
 # The policies' table too.
 while read -r policy; do

@@ -13,6 +13,7 @@ function library_of(header) {
     if (header ~ /^(cuda|cublas|curand|nvrtc|cooperative_groups|mma)/)
         return "cuda"
     if (header ~ /^mpi\.h$/) return "mpi"
+    if (header ~ /^Python\.h$/) return "python"
     if (header ~ /^(luajit-2\.[0-9]\/|lua|luajit|lauxlib|lualib)/)
         return "lua"
     if (header ~ /^jansson/) return "jansson"
@@ -45,6 +46,15 @@ function complain(what) {
     print file ":" line ": " what " (tests/lint/includes.txt, " row ")"
 }
 
+# A row sees what lies below it: the folders that it names come before it.
+function check_order(row, seen,    list, n, i) {
+    n = split(seen, list, " ")
+    for (i = 1; i <= n; i++)
+        if (list[i] !~ /\.h$/ && list[i] != row && !(list[i] in rooms))
+            print "tests/lint/includes.txt: " row " sees " list[i] \
+                ", which is not below it"
+}
+
 BEGIN {
     n = split("assert complex ctype errno fenv float inttypes iso646 limits " \
         "locale math setjmp signal stdalign stdarg stdatomic stdbool " \
@@ -60,8 +70,10 @@ BEGIN {
 FILENAME ~ /includes\.txt$/ {
     if ($0 ~ /^#/) next
     split($0, part, /[ ]*\|[ ]*/)
+    check_order(part[1], part[2] " " part[4])
     rooms[part[1]] = " " part[2] " "
     libraries[part[1]] = " " part[3] " "
+    inside[part[1]] = " " part[4] " "
     next
 }
 
@@ -107,11 +119,11 @@ FILENAME ~ /includes\.txt$/ {
             complain("\"" header "\" is of " where[name])
         next
     }
-    for (folder = folder_of(file); ; folder = folder_of(folder)) {
-        if ((folder "/" name) in private_in)
+    if ((folder_of(file) "/" name) in private_in)
+        next
+    n = split(inside[row], folders, " ")
+    for (i = 1; i <= n; i++)
+        if ((folders[i] "/" name) in private_in)
             next
-        if (folder !~ /\//)
-            break
-    }
     complain("\"" header "\" is private to another folder")
 }

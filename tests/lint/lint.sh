@@ -12,9 +12,10 @@ sources() {
     for end in "$@"; do
         names+=(-o -name "*$end")
     done
-    find CMakeLists.txt run .ci cmake policies traces sim analysis capture \
-        tests -type f \( "${names[@]}" \) -not -path 'tests/golden/*' \
-        -not -path 'tests/awkward/*' -not -path 'tests/demo/demo-out/*' | sort
+    find CMakeLists.txt run .ci cmake base policies traces sim analysis \
+        capture cli tests -type f \( "${names[@]}" \) \
+        -not -path 'tests/golden/*' -not -path 'tests/awkward/*' \
+        -not -path 'tests/demo/demo-out/*' | sort
 }
 
 # Complaints come on standard input; any line is a failure.

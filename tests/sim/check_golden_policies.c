@@ -13,7 +13,7 @@
 #include <string.h>
 
 /* A golden column and the policy that must reproduce it. */
-static const struct column {
+static const struct golden_column {
     const char *golden, *policy;
     int observe;       /* -1: published */
     bool has_schedule; /* evictions are unique (the optimum's are not) */
@@ -101,7 +101,7 @@ static bool skipped(const json_t *item, const char *name)
     return false;
 }
 
-static void compare(const json_t *item, const struct column *c,
+static void compare(const json_t *item, const struct golden_column *c,
                     const struct kvr_sim *sim)
 {
     const char *id = json_string_value(json_object_get(item, "id"));
@@ -137,7 +137,7 @@ static void compare(const json_t *item, const struct column *c,
     }
 }
 
-static void run_case(const json_t *item, const struct column *c)
+static void run_case(const json_t *item, const struct golden_column *c)
 {
     struct kvr_error err = {0};
     struct kvr_registry *registry;

@@ -48,7 +48,7 @@ static void check_row(const struct plan *plan, const float *row,
         total += wide[i];
     }
     qsort(sorted, n, sizeof *sorted, falling);
-    heaviest_at_budgets(plan, row, wide, n, total, mass, least);
+    kvr__heaviest_at_budgets(plan, row, wide, n, total, mass, least);
     for (size_t b = 0; b < BUDGETS; b++) {
         const uint32_t tokens = plan->options->budgets[b].tokens;
         double expected = 0;
@@ -69,7 +69,7 @@ START_TEST(equals_a_sort_where_floats_are_neighbours)
     const struct kvr_sim_options options = {.budgets = budgets,
                                             .n_budget = BUDGETS};
     const struct plan plan = {.options = &options,
-                              .kernels = kernels_for(kvr_isa()),
+                              .kernels = kvr__kernels_for(kvr_isa()),
                               .rising = rising,
                               .scale = 0x1p30,
                               .whole_units = true};

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 /* One row of one cache, laid out. */
-struct row {
+struct ref_row {
     double *summed;          /* [t + 1] over the query heads */
     double mass, sink, kept; /* of all query heads */
     uint32_t t, n_seen;
@@ -44,7 +44,7 @@ static void count_head(struct ref_cache *k, double mass, double sink,
 
 /* Every query head's own row; returns the mass of its own B heaviest past
  * tokens, summed. */
-static double count_heads(struct ref_walk *w, uint32_t c, struct row *row,
+static double count_heads(struct ref_walk *w, uint32_t c, struct ref_row *row,
                           bool counted)
 {
     const uint32_t g = w->n_head / w->n_cache, t = row->t;
@@ -71,7 +71,7 @@ static double count_heads(struct ref_walk *w, uint32_t c, struct row *row,
 
 /* The heaviest past tokens against those that are there. */
 static void count_overlap(struct ref_cache *k, const struct ref_walk *w,
-                          const struct row *row)
+                          const struct ref_row *row)
 {
     const uint32_t t = row->t;
     const uint32_t past = t - ref_mask_from(w, t);
@@ -118,7 +118,7 @@ static double least_of(double a, double b)
     return a < b ? a : b;
 }
 
-static void measure(struct ref_walk *w, uint32_t c, struct row *row)
+static void measure(struct ref_walk *w, uint32_t c, struct ref_row *row)
 {
     const struct ref_question *q = w->q;
     const uint32_t t = row->t;
@@ -154,7 +154,7 @@ void ref_measure(struct ref_walk *w)
     const uint32_t t = w->step;
 
     for (uint32_t c = 0; c < w->n_cache; c++) {
-        struct row row = {.t = t};
+        struct ref_row row = {.t = t};
         row.summed = calloc(t + 1, sizeof *row.summed);
         for (uint32_t i = 0; i <= t; i++) {
             row.summed[i] = ref_summed(w, c, t, i);

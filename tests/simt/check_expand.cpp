@@ -79,7 +79,7 @@ START_TEST(every_type_of_the_host)
     uint32_t n_types = 0;
 
     for (uint32_t type = 0; type < 64; type++) {
-        const struct kvr_quant_row *row = kvr_quant_find(type);
+        const struct kvr_quant_row *row = kvr__quant_find(type);
         const bool known = row != nullptr && row->expand != nullptr;
         ck_assert_int_eq(kvr_cuda_expands(type), known);
         if (!known)
@@ -94,7 +94,7 @@ END_TEST
 
 START_TEST(every_half_as_a_scale)
 {
-    const struct kvr_quant_row *row = kvr_quant_find(KVR_QUANT_F16);
+    const struct kvr_quant_row *row = kvr__quant_find(KVR_QUANT_F16);
     const size_t n = 65536;
     fenced<uint8_t> in(2 * n);
     fenced<float> found(n);

@@ -18,8 +18,8 @@ export CK_FORK=no
 jobs=${KVR_MUTATION_JOBS:-2}
 
 flags=(-std=c++17 -O1 -Wno-unknown-pragmas -ffp-contract=off "-I$here"
-    "-I$here/include" "-I$root/tests/support" "-I$root/capture"
-    "-I$root/sim/base" "$@")
+    "-I$here/include" "-I$root/tests/support" "-I$root/capture/backend"
+    "-I$root/base" "$@")
 
 # The kernels that a check needs, and those that a header is part of.
 sources_of() {
@@ -55,7 +55,7 @@ link() { # CHECK FOLDER
     "$cxx" "${flags[@]}" "$work/check_$1.o" \
         $(find "$2" -maxdepth 1 -name '*.cu.o') \
         "$build/tests/simt/libkvr_simt_kernels.a" \
-        "$build/capture/libkvr_capture.a" "$build/sim/base/libkvr_base.a" \
+        "$build/capture/libkvr_capture.a" "$build/base/libkvr_base.a" \
         -lcheck -lsubunit -lm -lrt -lpthread -o "$2/check"
 }
 

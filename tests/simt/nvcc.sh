@@ -10,7 +10,7 @@ out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
 
 compile() {
-    nvcc -std=c++17 -Icapture -Icapture/cuda -Isim/base \
+    nvcc -std=c++17 -Icapture/backend -Icapture/cuda -Ibase \
         -Werror all-warnings -Xcompiler -Wall,-Wextra \
         -gencode arch=compute_80,code=sm_80 \
         -gencode arch=compute_90,code=sm_90 \

@@ -146,7 +146,7 @@ START_TEST(the_facts_say_what_is_there)
 END_TEST
 
 /* One at a time, in blocks that do not fit the tiles, by two threads. */
-struct reading {
+struct factored_reading {
     const struct kvr_trace *trace;
     float *out; /* [head][T][T] */
     uint32_t block;
@@ -155,7 +155,7 @@ struct reading {
 static enum kvr_status read_head(uint32_t item, uint32_t worker, void *ud,
                                  struct kvr_error *err)
 {
-    const struct reading *r = ud;
+    const struct factored_reading *r = ud;
     struct kvr_trace_scratch *scratch = NULL;
 
     (void)worker;
@@ -178,7 +178,7 @@ START_TEST(the_bits_do_not_depend_on_how_rows_are_asked_for)
 
     must(made_write(&pair, made_path("q.kvt.h5"), true, &err));
     struct kvr_trace *trace = open_trace(made_path("q.kvt.h5"), &scratch);
-    struct reading r = {.trace = trace, .out = once, .block = STEPS};
+    struct factored_reading r = {.trace = trace, .out = once, .block = STEPS};
     must(kvr_parallel_for(4, 1, read_head, &r, &err));
     r.out = again;
     for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++) {

@@ -23,7 +23,7 @@ const char *__lsan_default_suppressions(void)
 
 /* ---- legal dumps ---- */
 
-struct form {
+struct file_form {
     const char *name;
     hid_t type;          /* 0: H5T_IEEE_F32LE */
     hsize_t chunk[4];    /* 0: in one piece */
@@ -50,7 +50,7 @@ static void fill(float *out)
                     *out++ = weight(l, h, r, k);
 }
 
-static hid_t plist_of(const struct form *form)
+static hid_t plist_of(const struct file_form *form)
 {
     const hid_t plist = H5Pcreate(H5P_DATASET_CREATE);
 
@@ -71,7 +71,7 @@ static hid_t plist_of(const struct form *form)
     return plist;
 }
 
-static hid_t new_file(const char *path, const struct form *form)
+static hid_t new_file(const char *path, const struct file_form *form)
 {
     const hid_t create = H5Pcreate(H5P_FILE_CREATE);
     const hid_t access = H5Pcreate(H5P_FILE_ACCESS);
@@ -90,7 +90,7 @@ static hid_t new_file(const char *path, const struct form *form)
     return file;
 }
 
-static void write_dump(const char *path, const struct form *form)
+static void write_dump(const char *path, const struct file_form *form)
 {
     static const hsize_t dims[4] = {LAYERS, HEADS, ROWS, ROWS};
     static const hsize_t most[4] = {H5S_UNLIMITED, H5S_UNLIMITED, ROWS, ROWS};
@@ -156,7 +156,7 @@ static hid_t half(hid_t from)
 
 START_TEST(every_legal_form_is_read)
 {
-    const struct form forms[] = {
+    const struct file_form forms[] = {
         {.name = "plain"},
         {.name = "f32 big", .type = H5T_IEEE_F32BE},
         {.name = "f64", .type = H5T_IEEE_F64LE},
@@ -210,7 +210,7 @@ END_TEST
 
 START_TEST(a_flipped_bit_under_a_checksum_shows)
 {
-    const struct form form = {.chunk = {2, 2, 23, 23}, .filters = "f"};
+    const struct file_form form = {.chunk = {2, 2, 23, 23}, .filters = "f"};
     struct kvr_error err = {0};
     const char *path = made_kept("sum.h5");
 
@@ -224,7 +224,7 @@ END_TEST
 /* Hard links may make a circle; soft ones may lead nowhere. */
 START_TEST(links_make_no_circles)
 {
-    const struct form form = {.chunk = {1, 1, 8, 8}};
+    const struct file_form form = {.chunk = {1, 1, 8, 8}};
     struct kvr_error err = {0};
     const char *path = made_kept("links.h5");
 

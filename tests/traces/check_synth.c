@@ -84,7 +84,7 @@ START_TEST(rows_look_like_attention)
 }
 END_TEST
 
-struct job {
+struct synth_job {
     const struct kvr_trace *trace;
     struct kvr_trace_scratch *scratch[4];
     double sums[18];
@@ -93,7 +93,7 @@ struct job {
 static enum kvr_status sum_head(uint32_t item, uint32_t worker, void *ud,
                                 struct kvr_error *err)
 {
-    struct job *job = ud;
+    struct synth_job *job = ud;
     float *rows = calloc(KVR_TILE_ROWS * 200, sizeof *rows);
     const float *mass;
     uint32_t n_mass;
@@ -115,7 +115,7 @@ static enum kvr_status sum_head(uint32_t item, uint32_t worker, void *ud,
 
 START_TEST(many_threads_read_what_one_reads)
 {
-    struct job one = {0}, four = {0};
+    struct synth_job one = {0}, four = {0};
     struct kvr_trace *trace = NULL;
     struct kvr_error err = {0};
 
