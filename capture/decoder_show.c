@@ -5,7 +5,8 @@
 
 #include <math.h>
 
-/* What is on its way was asked for with the observer of its own feed. */
+/* Rows that the back end still computes belong to the observer of the feed that
+ * asked for them. They are waited for before another observer is set. */
 enum kvr_status kvr__decoder_show_to(struct kvr_decoder *d,
                                      const struct kvr_observer *o,
                                      struct kvr_error *err)

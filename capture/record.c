@@ -83,7 +83,9 @@ static enum kvr_status take_norms(void *ud, const struct kvr_layer_norms *n,
     status =
         kvr_writer_array(r->writer, slot, KVR_LSE, c->plan.stored_heads,
                          n->first, n->n, r->lse + at, c->prompt_chunk, err);
-    /* the sum of what is rounded for storage: nothing is */
+    /* row_mass is the sum before the weights are rounded for storage. Where
+     * only queries and keys are stored, no weight is stored, and there is none.
+     */
     if (status == KVR_OK && c->options.store != KVR_CAPTURE_QK)
         status = kvr_writer_array(r->writer, slot, KVR_ROW_MASS,
                                   c->plan.stored_heads, n->first, n->n,

@@ -114,7 +114,7 @@ struct cost {
     double missed, recorded;
 };
 
-/* The view's back door for draws. */
+/* What kvr_view.below needs to draw a random number for its unit. */
 struct draw {
     struct unit *unit;
     uint64_t seed;
@@ -207,8 +207,9 @@ static inline size_t line_of(uint32_t n)
     return (((size_t)n + 63) / 64 | 1) * 64;
 }
 
-/* Numbers that heads lie aside as well, about a third of 4096 bytes: the same
- * row of three heads begins in other lines of the cache. */
+/* Padding between heads, in numbers: about a third of 4096 bytes. Addresses
+ * that are equal modulo 4096 share the sets of the processor's cache, so equal
+ * rows of neighbouring heads would push each other out. */
 enum { ASIDE = 336 };
 
 /* Where row `row` of the tile is, of query head `head`: line numbers, 0 behind

@@ -152,12 +152,15 @@ static void sum_above(const struct search *s, const double at[KVR_CUTS],
     memcpy(least, at, KVR_CUTS * sizeof *least);
 }
 
-/* Where many weights are equal counts mislead: halving is sure to end. */
+/* With many equal weights, interpolation between counts does not converge.
+ * After so many passes a bracket is bisected, which ends for certain. */
 enum { MISLED = 12 };
 
-/* How the places of a pass are shared out among 1, 2, .. open brackets: whose
- * each is, how far aside from the likely place, and how far that keeps from the
- * ends. All of 64. */
+/* A pass probes KVR_CUTS thresholds. Row n - 1 of these tables is for n open
+ * brackets: `owner` says which bracket a probe belongs to, `aside` its offset
+ * from the likely threshold, `margin` how near to an end of the bracket the
+ * likely one may come. Offsets and margins are in 1/64 of the bracket's width.
+ */
 static const uint8_t owner[KVR_CUTS][KVR_CUTS] = {
     {0, 0, 0, 0}, {0, 0, 1, 1}, {0, 1, 2, 2}, {0, 1, 2, 3}};
 static const int8_t aside[KVR_CUTS][KVR_CUTS] = {

@@ -16,10 +16,12 @@ static uint32_t bin_of(uint32_t x)
     return b < KVR_LAG_BINS ? b : KVR_LAG_BINS - 1;
 }
 
-/* Missed is what was drawn at the end of a stay less what was drawn at its
- * start: the start is taken off when it comes, the end added when it does.
+/* drawn[i] is the mass that token i has drawn from the first row to row t: a
+ * running sum. The mass of an absence from row a to row b is drawn[i] at b less
+ * drawn[i] at a. A bin subtracts the sum when the token enters it and adds the
+ * sum when the token leaves it.
  *
- * Tokens whose eviction is 2^b rows ago by row t move on to bin b. */
+ * Tokens that were evicted 2^b rows before row t move from bin b - 1 to b. */
 static void age(struct unit *u, uint32_t c, const double *drawn, uint32_t t)
 {
     double *bin = u->tally[c].late_by_lag;
@@ -163,7 +165,8 @@ void kvr__late_hidden(struct unit *u, uint32_t c, const struct layer_work *w,
     }
 }
 
-/* What left is by age and lag; what a mask hides has neither. */
+/* Evicted tokens have an age and a lag, and are counted by both. Tokens that
+ * only the mask hides have neither. */
 void kvr__late_finish(struct unit *u, const struct layer_work *w)
 {
     const struct plan *plan = w->plan;

@@ -67,7 +67,7 @@ static enum kvr_status merge(struct shared *out,
             if (reads(&shape->layers[k], source))
                 add_group(out->place[at], &n, k, &shape->layers[k], c);
     }
-    /* Numbers that give the KV head back when divided by the group. */
+    /* Query heads are numbered so that number / group size = KV head. */
     const uint32_t g = total / source->n_kv_head;
     for (uint32_t c = 0; c < source->n_kv_head; c++) {
         const uint32_t first = c * own;

@@ -20,8 +20,8 @@ struct chunk_place {
 struct stored_set {
     bool present, chunked;
     bool shuffled, deflated;
-    bool from_f16;                     /* f32, but not all of it ever was */
-    uint32_t item;                     /* bytes of a number */
+    bool from_f16; /* stored as f32, but its first rows were taken as f16 */
+    uint32_t item; /* bytes of a number */
     uint32_t shuffle_bit, deflate_bit; /* in a chunk's `skipped` */
     uint32_t dims[3];                  /* heads, rows, columns */
     uint32_t chunk[3];                 /* the same, of a chunk */

@@ -23,9 +23,11 @@ struct stored_tile {
 struct head_rows {
     uint32_t layer, head;
     enum row_set set;
-    uint32_t item;     /* bytes of a number */
-    uint32_t f16_rows; /* rounded to f16 before it became f32; */
-    bool widened;      /* which it did */
+    uint32_t item; /* bytes of a number */
+    /* Rows 0..f16_rows-1 were stored as f16 before the head was widened to
+     * f32, which `widened` says. */
+    uint32_t f16_rows;
+    bool widened;
     uint32_t n_row, n_tiled;
     uint32_t next_col; /* of a tile that a journal is giving back */
     uint32_t width;
