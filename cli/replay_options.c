@@ -257,10 +257,13 @@ enum kvr_status kvr__replay_setup_open(struct replay_setup *s,
         status = kvr_budgets_parse(&s->budgets, &s->n_budget, o->budget.item[i],
                                    (enum kvr_budget_of)o->budget_of,
                                    shape->n_token, prompt, err);
+    uint32_t heads = 0; /* no more threads than there are caches */
+    for (uint32_t l = 0; l < shape->n_layer; l++)
+        heads += shape->layers[l].n_head;
     if (status == KVR_OK)
-        status = kvr_rows_open(
-            &s->rows, s->trace, prompt,
-            kvr_parallel_workers(shape->n_layer, o->common.threads), err);
+        status =
+            kvr_rows_open(&s->rows, s->trace, prompt,
+                          kvr_parallel_workers(heads, o->common.threads), err);
     if (status == KVR_OK)
         status = pick(s, o, err);
     s->sim.specs = s->specs;

@@ -123,7 +123,8 @@ static enum kvr_status build(struct kvr_optimum_costs *costs,
             sum[i] += row[i];
         store_row(costs, sum, t);
     }
-    costs->total = (int64_t)mass;
+    if (status == KVR_OK)
+        costs->total = (int64_t)mass;
     free(sum);
     free(row);
     return status;

@@ -162,7 +162,8 @@ static enum kvr_status make_costs(struct kvr_optimum_costs **out,
     kvr_optimum_costs_free(*out);
     *out = NULL;
     if (status != KVR_ERR_INPUT) /* a row names its place itself */
-        kvr_error_prefix(err, "layer %u cache %u", w->shape->layer, cache);
+        kvr_error_prefix(err, "layer %u cache %u", w->shape->layer,
+                         w->item->first_cache + cache);
     return status;
 }
 
@@ -221,7 +222,8 @@ static enum kvr_status solve_some(struct layer_work *w, uint32_t c, size_t b,
     if (status == KVR_OK) {
         status = kvr_optimum_solve(&solved, costs, &request, err);
         if (status != KVR_OK)
-            kvr_error_prefix(err, "layer %u cache %u", w->shape->layer, c);
+            kvr_error_prefix(err, "layer %u cache %u", w->shape->layer,
+                             w->item->first_cache + c);
     }
     n = 0;
     for (size_t a = 0; status == KVR_OK && a < o->n_budget; a++)
@@ -319,8 +321,9 @@ static enum kvr_status check_replayed(const struct layer_work *w,
                                 "layer %u cache %u, budget %s: the optimum's "
                                 "schedule loses %.17g units in the rows, its "
                                 "certificate says %.17g",
-                                w->shape->layer, c, o->budgets[b].spec,
-                                best->replayed[b], best->loss[b]);
+                                w->shape->layer, w->item->first_cache + c,
+                                o->budgets[b].spec, best->replayed[b],
+                                best->loss[b]);
         }
     return KVR_OK;
 }
@@ -405,7 +408,8 @@ static enum kvr_status match(struct unit *u, const struct layer_work *w,
     const enum kvr_status status =
         kvr_optimum_matched(&plan, costs, places, err);
     if (status != KVR_OK) {
-        kvr_error_prefix(err, "layer %u cache %u", w->shape->layer, cache);
+        kvr_error_prefix(err, "layer %u cache %u", w->shape->layer,
+                         w->item->first_cache + cache);
         return status;
     }
     if (plan->feasible)
@@ -468,8 +472,8 @@ static enum kvr_status broken(const struct unit *u, const struct layer_work *w,
                     "policy %s, budget %s, layer %u, kv head %u: lost %.17g "
                     "units, %s %s %.17g",
                     u->run->policy->name, u->run->budget->spec, w->shape->layer,
-                    u->first_cache + c, u->tally[c].missed, relation, what,
-                    bound);
+                    w->item->first_cache + u->first_cache + c,
+                    u->tally[c].missed, relation, what, bound);
 }
 
 /* topk <= oracle <= rule, in exact sums, wherever both sides exist; topk and

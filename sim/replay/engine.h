@@ -35,6 +35,16 @@ struct run {
     enum kvr_group group;
 };
 
+/* What a thread takes at a time: caches first..first+n-1 of a layer. A layer is
+ * in one part, unless there are fewer layers than threads; then in several, if
+ * no rule has one set for all of its caches. */
+struct work_item {
+    uint32_t index; /* of the layer among those that are replayed */
+    uint32_t first_cache, n_cache;
+    uint32_t slot;    /* of its first result among the layer's */
+    uint32_t n_parts; /* of the layer */
+};
+
 /* Plan of the whole call, constant while threads work. */
 struct plan {
     const struct kvr_rows *rows;
@@ -61,6 +71,8 @@ struct plan {
     uint32_t *layer;       /* [n_layer] stored layers that are replayed */
     uint32_t n_layer;
     uint32_t *first_cache; /* [n_layer + 1] index of its first result */
+    struct work_item *items;
+    uint32_t n_item;
 };
 
 /* What rows of one cache say about themselves, for one strip. Masses in
@@ -117,6 +129,7 @@ struct cost {
 /* What kvr_view.below needs to draw a random number for its unit. */
 struct draw {
     struct unit *unit;
+    uint32_t head; /* the unit's first, in the layer */
     uint64_t seed;
     enum kvr_purpose purpose;
 };
@@ -159,13 +172,17 @@ struct unit {
     char error[KVR_ERROR_SIZE];
 };
 
-/* Everything one worker holds while it replays one layer. */
+/* Everything one worker holds while it replays a layer, or a part of it: heads
+ * and caches are counted from the part's first. */
 struct layer_work {
     const struct plan *plan;
-    const struct kvr_layer_shape *shape;
-    uint32_t layer; /* stored index */
+    const struct work_item *item;
+    const struct kvr_layer_shape *shape; /* of the part */
+    uint32_t layer;                      /* stored index */
     uint32_t worker;
     uint32_t n_cache, group; /* caches (or query heads) and heads in each */
+    uint32_t n_cache_whole;  /* of the layer */
+    uint32_t first_head;     /* in the layer */
     double unit_mass;        /* one unit in attention mass */
     double value_scale;      /* --loss value: the layer's largest value norm,
                                 rounded up to a power of two */
@@ -175,7 +192,7 @@ struct layer_work {
     kvr_real *loss;          /* likewise, or equal to rows */
     const float *sink;       /* [n_head][T] or NULL */
     const float *value;      /* [value_rows][T] weights of --loss value */
-    uint32_t value_rows;
+    uint32_t value_heads;    /* query heads that have a row of it together */
     struct facts *facts;     /* [n_cache] */
     struct future *future;   /* [n_cache], or NULL */
     struct optimum *optimum; /* [n_cache], or NULL */
@@ -270,7 +287,9 @@ void kvr__heaviest_at_budgets(const struct plan *plan, const kvr_real *row,
 double kvr__heaviest(const struct plan *plan, double *summed, uint32_t t,
                      double total, uint32_t count);
 
-/* layer.c: the largest of n value norms, rounded up to a power of two: 2^-30 of
+/* layer.c: whether results of a cache are asked for. */
+bool kvr__cache_wanted(const struct layer_work *w, uint32_t cache);
+/* The largest of n value norms, rounded up to a power of two: 2^-30 of
  * it is the grid of a layer's products under --loss value. */
 double kvr__value_scale(const float *value, size_t n);
 /* Rows first..first+n-1 of all heads into rows and loss. */
@@ -378,12 +397,14 @@ enum kvr_status kvr__plan_init(struct plan *plan, const struct kvr_rows *rows,
                                struct kvr_error *err);
 void kvr__plan_fini(struct plan *plan);
 uint64_t kvr__plan_bytes(const struct plan *plan);
+/* Threads that may work at once. */
+uint32_t kvr__plan_threads(const struct plan *plan);
 
 /* replay.c: results as layers bring them. */
 struct collected { /* what collecting one layer needs */
     struct kvr_sim *sim;
     uint32_t *slot;      /* [n_cache] place among the layer's results */
-    uint32_t *histogram; /* [BINS] of the result that is being collected */
+    uint32_t *histogram; /* [n_result][BINS] of the part */
     double *m;           /* rows of all replicates of a cache */
     size_t capacity;
     struct percentile_work sorted;
@@ -391,13 +412,15 @@ struct collected { /* what collecting one layer needs */
 enum kvr_status kvr__sim_keep_lists(struct kvr_sim *sim, struct unit *u,
                                     uint32_t c, size_t run, uint32_t slot,
                                     struct kvr_error *err);
-void kvr__sim_add_layer(struct kvr_sim *sim, const struct layer_work *w,
-                        size_t result, uint32_t index,
-                        const uint32_t histogram[BINS]);
-
-/* layer.c: one layer from its first tile to its results. */
-enum kvr_status kvr__layer_replay(const struct plan *plan, uint32_t index,
-                                  uint32_t worker, struct kvr_sim *sim,
+/* A part that is done; the last one of a layer closes the layer. */
+enum kvr_status kvr__sim_add_part(struct kvr_sim *sim,
+                                  const struct layer_work *w,
+                                  const uint32_t *histogram,
                                   struct kvr_error *err);
+
+/* layer.c: a part of a layer from its first tile to its results. */
+enum kvr_status kvr__layer_replay(const struct plan *plan,
+                                  const struct work_item *item, uint32_t worker,
+                                  struct kvr_sim *sim, struct kvr_error *err);
 
 #endif

@@ -26,7 +26,8 @@ struct kvr_rows {
      * made from queries and keys. 0:
      * unknown (double build only); sums are then rounded like any other. */
     double unit;
-    uint64_t bytes; /* that reading takes, all workers together */
+    uint64_t bytes;   /* that reading takes, all workers together */
+    uint32_t workers; /* that may read at once; 0: any number */
     /* Rows first..first+n-1 of query head `head` of stored layer `layer`:
      * out[r * stride + key]; keys above the row's index up to stride are 0;
      * stride is at least first + n.

@@ -87,8 +87,8 @@ static void work_fini(struct layer_work *w)
 static void weigh_by_value(struct layer_work *w, uint32_t head, uint32_t first,
                            uint32_t n)
 {
-    const uint32_t per = w->shape->n_head / w->value_rows;
-    const float *value = w->value + (size_t)(head / per) * w->plan->T;
+    const size_t row = (w->first_head + head) / w->value_heads;
+    const float *value = w->value + row * w->plan->T;
 
     for (uint32_t k = 0; k < n; k++) {
         const size_t at = row_at(w, head, k);
@@ -126,8 +126,8 @@ enum kvr_status kvr__layer_read_heads(struct layer_work *w, uint32_t first_head,
     for (uint32_t h = first_head; h < first_head + n_head; h++) {
         poison(w, h, n);
         const enum kvr_status status = plan->rows->read(
-            plan->rows->ud, w->layer, h, first, n, w->rows + row_at(w, h, 0),
-            w->line, w->worker, err);
+            plan->rows->ud, w->layer, w->first_head + h, first, n,
+            w->rows + row_at(w, h, 0), w->line, w->worker, err);
         if (status != KVR_OK)
             return status;
         if (w->loss != w->rows)
@@ -142,9 +142,11 @@ enum kvr_status kvr__layer_read_tile(struct layer_work *w, uint32_t first,
     return kvr__layer_read_heads(w, 0, w->shape->n_head, first, n, err);
 }
 
-static bool wanted(const struct plan *plan, uint32_t cache)
+bool kvr__cache_wanted(const struct layer_work *w, uint32_t cache)
 {
-    return plan->options->heads == NULL || plan->options->heads[cache];
+    const bool *heads = w->plan->options->heads;
+
+    return heads == NULL || heads[w->item->first_cache + cache];
 }
 
 /* Runs outer, sets inner; a rule of layer scope has one set. */
@@ -162,7 +164,7 @@ static enum kvr_status make_units(struct layer_work *w, struct kvr_error *err)
         const bool whole =
             run->policy->scope == KVR_SCOPE_LAYER && !plan->per_query_head;
         for (uint32_t c = 0; c < w->n_cache; c++) {
-            if (whole ? c > 0 : !wanted(plan, c))
+            if (whole ? c > 0 : !kvr__cache_wanted(w, c))
                 continue;
             const enum kvr_status status = kvr__unit_init(
                 &w->units[w->n_unit++], w, run, c, whole ? w->n_cache : 1, err);
@@ -220,20 +222,23 @@ static enum kvr_status load_arrays(struct layer_work *w, struct kvr_error *err)
 {
     const struct plan *plan = w->plan;
     const struct kvr_rows *rows = plan->rows;
+    const bool mass = plan->options->loss == KVR_LOSS_MASS;
     uint32_t n = 0;
-    enum kvr_status status = KVR_OK;
 
     if (rows->array == NULL)
         return KVR_OK;
-    if (plan->options->loss == KVR_LOSS_MASS)
-        return rows->array(rows->ud, w->layer, KVR_SINK_MASS, &w->sink, &n,
-                           err);
-    status = rows->array(rows->ud, w->layer, plan->value_array, &w->value,
-                         &w->value_rows, err);
+    const enum kvr_status status = rows->array(
+        rows->ud, w->layer, mass ? KVR_SINK_MASS : plan->value_array,
+        mass ? &w->sink : &w->value, &n, err);
     if (status != KVR_OK)
         return status;
-    w->value_scale =
-        kvr__value_scale(w->value, (size_t)w->value_rows * plan->T);
+    if (mass) {
+        if (w->sink != NULL)
+            w->sink += (size_t)w->first_head * plan->T;
+        return KVR_OK;
+    }
+    w->value_heads = rows->layers[w->layer].n_head / n;
+    w->value_scale = kvr__value_scale(w->value, (size_t)n * plan->T);
     w->unit_mass = w->value_scale / plan->scale;
     return KVR_OK;
 }
@@ -319,38 +324,33 @@ static enum kvr_status collect_cache(struct layer_work *w, uint32_t first,
     }
     if (status != KVR_OK)
         return status;
-    kvr__histogram_add(to->histogram, to->m, n);
+    kvr__histogram_add(to->histogram + result * BINS, to->m, n);
     return kvr__percentiles(&out->miss, to->m, n, &to->sorted, err);
 }
 
 static enum kvr_status collect_result(struct layer_work *w, uint32_t first,
-                                      uint32_t end, uint32_t index,
-                                      struct collected *to,
+                                      uint32_t end, struct collected *to,
                                       struct kvr_error *err)
 {
-    const uint32_t base = w->plan->first_cache[index];
+    const uint32_t base = w->plan->first_cache[w->item->index] + w->item->slot;
     enum kvr_status status = KVR_OK;
 
-    memset(to->histogram, 0, BINS * sizeof *to->histogram);
     for (uint32_t c = 0; c < w->n_cache && status == KVR_OK; c++)
-        if (wanted(w->plan, c))
+        if (kvr__cache_wanted(w, c))
             status =
                 collect_cache(w, first, end, c, base + to->slot[c], to, err);
-    if (status == KVR_OK)
-        kvr__sim_add_layer(to->sim, w, w->units[first].run->result, index,
-                           to->histogram);
     return status;
 }
 
-static enum kvr_status collect(struct layer_work *w, uint32_t index,
-                               struct kvr_sim *sim, struct kvr_error *err)
+static enum kvr_status collect(struct layer_work *w, struct kvr_sim *sim,
+                               struct kvr_error *err)
 {
     struct collected to = {.sim = sim};
     enum kvr_status status = KVR_OK;
     uint32_t n = 0;
 
     to.slot = kvr_calloc(w->n_cache, sizeof *to.slot);
-    to.histogram = kvr_calloc(BINS, sizeof *to.histogram);
+    to.histogram = kvr_calloc(w->plan->n_result * BINS, sizeof *to.histogram);
     if (to.slot == NULL || to.histogram == NULL)
         status = kvr_no_memory(err, "results", w->n_cache);
     for (uint32_t i = 0; i < w->n_unit; i++) {
@@ -360,13 +360,15 @@ static enum kvr_status collect(struct layer_work *w, uint32_t index,
     if (status == KVR_OK)
         status = kvr__bounds_finish(w, err);
     for (uint32_t c = 0; status == KVR_OK && c < w->n_cache; c++)
-        to.slot[c] = wanted(w->plan, c) ? n++ : 0;
+        to.slot[c] = kvr__cache_wanted(w, c) ? n++ : 0;
     for (uint32_t i = 0, end; i < w->n_unit && status == KVR_OK; i = end) {
         for (end = i; end < w->n_unit &&
                       w->units[end].run->result == w->units[i].run->result;)
             end++;
-        status = collect_result(w, i, end, index, &to, err);
+        status = collect_result(w, i, end, &to, err);
     }
+    if (status == KVR_OK)
+        status = kvr__sim_add_part(sim, w, to.histogram, err);
     free(to.slot);
     free(to.histogram);
     free(to.m);
@@ -374,24 +376,56 @@ static enum kvr_status collect(struct layer_work *w, uint32_t index,
     return status;
 }
 
-enum kvr_status kvr__layer_replay(const struct plan *plan, uint32_t index,
-                                  uint32_t worker, struct kvr_sim *sim,
+/* The shape of the part: its heads and their numbers. *numbers is to be freed.
+ */
+static enum kvr_status part_shape(struct kvr_layer_shape *part,
+                                  uint32_t **numbers,
+                                  const struct layer_work *w,
                                   struct kvr_error *err)
 {
-    const uint32_t layer = plan->layer[index];
-    const struct kvr_layer_shape *shape = &plan->rows->layers[layer];
+    const struct kvr_layer_shape *whole = &w->plan->rows->layers[w->layer];
+    const uint32_t n_head = w->n_cache * w->group;
+
+    *part = *whole;
+    part->n_head = n_head;
+    part->n_kv_head = w->n_cache;
+    *numbers = kvr_calloc(n_head, sizeof **numbers);
+    if (*numbers == NULL)
+        return kvr_no_memory(err, "a layer's heads", n_head);
+    for (uint32_t h = 0; h < n_head; h++)
+        (*numbers)[h] = kvr_head_number(whole, w->first_head + h);
+    part->head_index = *numbers;
+    return KVR_OK;
+}
+
+enum kvr_status kvr__layer_replay(const struct plan *plan,
+                                  const struct work_item *item, uint32_t worker,
+                                  struct kvr_sim *sim, struct kvr_error *err)
+{
+    const uint32_t layer = plan->layer[item->index];
+    const struct kvr_layer_shape *whole = &plan->rows->layers[layer];
+    const uint32_t n_cache =
+        plan->per_query_head ? whole->n_head : whole->n_kv_head;
+    const uint32_t group = whole->n_head / n_cache;
+    struct kvr_layer_shape part;
+    uint32_t *numbers = NULL;
     struct layer_work w = {
         .plan = plan,
-        .shape = shape,
+        .item = item,
+        .shape = &part,
         .layer = layer,
         .worker = worker,
-        .n_cache = plan->per_query_head ? shape->n_head : shape->n_kv_head,
-        .group = plan->per_query_head ? 1 : shape->n_head / shape->n_kv_head,
+        .n_cache = item->n_cache,
+        .group = group,
+        .n_cache_whole = n_cache,
+        .first_head = item->first_cache * group,
         .scale = (kvr_real)plan->scale,
         .unit_mass = plan->unit_mass,
     };
-    enum kvr_status status = work_init(&w, err);
+    enum kvr_status status = part_shape(&part, &numbers, &w, err);
 
+    if (status == KVR_OK)
+        status = work_init(&w, err);
     if (status == KVR_OK)
         status = load_arrays(&w, err);
     if (status == KVR_OK && plan->needs_optimum)
@@ -407,7 +441,8 @@ enum kvr_status kvr__layer_replay(const struct plan *plan, uint32_t index,
             status = replay_tile(&w, t, n, err);
     }
     if (status == KVR_OK)
-        status = collect(&w, index, sim, err);
+        status = collect(&w, sim, err);
     work_fini(&w);
+    free(numbers);
     return status;
 }

@@ -158,8 +158,7 @@ void kvr__unit_count(struct unit *u, struct layer_work *w, uint32_t c,
                    f->total[r * f->n_head + h], f->sink[r * f->n_head + h],
                    kept[h]);
     /* A set that all caches share is replayed whole, also for a few heads. */
-    if (plan->options->heads == NULL ||
-        plan->options->heads[u->first_cache + c]) {
+    if (kvr__cache_wanted(w, u->first_cache + c)) {
         u->row_cost[t].missed += row_mass - sum;
         u->row_cost[t].recorded += recorded;
     }

@@ -300,13 +300,66 @@ static enum kvr_status sort_budgets(struct plan *plan, struct kvr_error *err)
     return KVR_OK;
 }
 
-/* What a worker takes for one layer. */
-static uint64_t layer_bytes(const struct plan *plan,
-                            const struct kvr_layer_shape *s)
+uint32_t kvr__plan_threads(const struct plan *plan)
 {
-    const uint32_t caches = plan->per_query_head ? s->n_head : s->n_kv_head;
-    const uint32_t group = s->n_head / caches;
-    uint64_t sum = (uint64_t)s->n_head * (TILE * plan->stride + ASIDE) *
+    const uint32_t wanted =
+        kvr_parallel_workers(UINT32_MAX, plan->options->threads);
+    const uint32_t most = plan->rows->workers;
+
+    return most != 0 && most < wanted ? most : wanted;
+}
+
+/* Parts of a layer of n caches, so that no thread is without one. Sums that are
+ * not exact would show the order of the parts. */
+static uint32_t parts_of(const struct plan *plan, uint32_t n)
+{
+    const uint32_t threads = kvr__plan_threads(plan);
+
+    if (!plan->whole_units)
+        return 1;
+    for (size_t i = 0; i < plan->n_run; i++)
+        if (plan->runs[i].policy->scope == KVR_SCOPE_LAYER &&
+            !plan->per_query_head)
+            return 1;
+    const uint32_t wanted = (threads + plan->n_layer - 1) / plan->n_layer;
+    return plan->n_layer >= threads ? 1 : wanted < n ? wanted : n;
+}
+
+static enum kvr_status make_items(struct plan *plan, struct kvr_error *err)
+{
+    const bool *heads = plan->options->heads;
+    size_t most = 0;
+
+    for (uint32_t l = 0; l < plan->n_layer; l++)
+        most += plan->rows->layers[plan->layer[l]].n_head;
+    plan->items = kvr_calloc(most, sizeof *plan->items);
+    if (plan->items == NULL)
+        return kvr_no_memory(err, "layers", most * sizeof *plan->items);
+    for (uint32_t l = 0; l < plan->n_layer; l++) {
+        const struct kvr_layer_shape *s = &plan->rows->layers[plan->layer[l]];
+        const uint32_t n = plan->per_query_head ? s->n_head : s->n_kv_head;
+        const uint32_t parts = parts_of(plan, n);
+        uint32_t slot = 0;
+        for (uint32_t p = 0, c = 0; p < parts; p++) {
+            struct work_item *item = &plan->items[plan->n_item++];
+            const uint32_t end = (uint32_t)((uint64_t)n * (p + 1) / parts);
+            *item = (struct work_item){l, c, end - c, slot, parts};
+            for (; c < end; c++)
+                slot += heads == NULL || heads[c];
+        }
+    }
+    return KVR_OK;
+}
+
+/* What a worker takes for one item. */
+static uint64_t item_bytes(const struct plan *plan,
+                           const struct work_item *item)
+{
+    const struct kvr_layer_shape *s =
+        &plan->rows->layers[plan->layer[item->index]];
+    const uint32_t whole = plan->per_query_head ? s->n_head : s->n_kv_head;
+    const uint32_t group = s->n_head / whole, caches = item->n_cache;
+    uint64_t sum = (uint64_t)caches * group * (TILE * plan->stride + ASIDE) *
                    sizeof(kvr_real) *
                    (plan->options->loss == KVR_LOSS_VALUE ? 2 : 1);
 
@@ -317,27 +370,36 @@ static uint64_t layer_bytes(const struct plan *plan,
     for (size_t i = 0; i < plan->n_run; i++)
         sum += caches * (uint64_t)kvr__unit_bytes(plan, &plan->runs[i], group) +
                plan->T * sizeof(struct cost);
-    return sum;
+    return sum + plan->n_result * BINS * sizeof(uint32_t);
+}
+
+/* What the parts of layers that are in work add up to. */
+static uint64_t sums_bytes(const struct plan *plan)
+{
+    const uint64_t one = plan->n_run * plan->T * sizeof(struct cost) +
+                         plan->n_result * BINS * sizeof(uint32_t);
+
+    return plan->n_item > plan->n_layer ? plan->n_layer * one : 0;
 }
 
 uint64_t kvr__plan_bytes(const struct plan *plan)
 {
     const struct kvr_sim_options *o = plan->options;
-    const uint64_t workers = kvr_parallel_workers(plan->n_layer, o->threads);
+    const uint64_t workers =
+        kvr_parallel_workers(plan->n_item, kvr__plan_threads(plan));
     const uint64_t caches = plan->first_cache[plan->n_layer];
     const uint64_t rows = plan->score_last - plan->score_first + 1;
     uint64_t each = 0, of_cache = sizeof(struct kvr_cache_result);
 
-    for (uint32_t l = 0; l < plan->n_layer; l++) {
-        const uint64_t here =
-            layer_bytes(plan, &plan->rows->layers[plan->layer[l]]);
+    for (uint32_t i = 0; i < plan->n_item; i++) {
+        const uint64_t here = item_bytes(plan, &plan->items[i]);
         each = here > each ? here : each;
     }
     if (o->schedules)
         of_cache += plan->T * sizeof(struct kvr_eviction);
     if (o->steps)
         of_cache += rows * sizeof(struct kvr_step_row);
-    return plan->rows->bytes + workers * each +
+    return plan->rows->bytes + workers * each + sums_bytes(plan) +
            plan->n_result * (caches * of_cache + 2 * BINS * sizeof(uint32_t) +
                              2 * plan->T * sizeof(double));
 }
@@ -397,6 +459,8 @@ enum kvr_status kvr__plan_init(struct plan *plan, const struct kvr_rows *rows,
     if (status == KVR_OK)
         status = set_units(plan, err);
     if (status == KVR_OK)
+        status = make_items(plan, err);
+    if (status == KVR_OK)
         status = check_memory(plan, err);
     return status;
 }
@@ -408,4 +472,5 @@ void kvr__plan_fini(struct plan *plan)
     free(plan->rising);
     free(plan->layer);
     free(plan->first_cache);
+    free(plan->items);
 }

@@ -18,7 +18,14 @@ struct list {
     size_t n_step;
 };
 
-/* The private part of struct kvr_sim. Layers end in any order; what they add
+/* Of a layer in several parts, until the last one is done. */
+struct parts_sum {
+    struct cost *row_cost; /* [n_run][T]; NULL: no part is done */
+    uint32_t *histogram;   /* [n_result][BINS] */
+    uint32_t n_done;
+};
+
+/* The private part of struct kvr_sim. Parts end in any order; what they add
  * to one place is whole numbers, so the order does not show. */
 struct own {
     pthread_mutex_t lock;
@@ -26,7 +33,8 @@ struct own {
     uint32_t *histograms; /* [n_result][2][BINS]: all layers, global ones */
     double *missed;       /* [n_run][n_layer] of each replicate */
     uint32_t *numbers;    /* [n_layer] */
-    uint32_t *failed;     /* [n_result] layer whose error is kept: the first */
+    uint64_t *failed;     /* [n_result] where the error that is kept is from */
+    struct parts_sum *sums; /* [n_layer] */
     uint32_t done;
     const struct plan *plan;
 };
@@ -94,12 +102,12 @@ static double on_grid(const struct layer_work *w, double units)
 
 /* Rows of the layer, of all replicates of a result. */
 static void add_rows(struct kvr_sim *sim, const struct layer_work *w,
-                     size_t result)
+                     const struct cost *row_cost, size_t result)
 {
     struct kvr_run_result *out = &sim->runs[result];
 
     for (size_t run = 0; run < w->plan->n_run; run++) {
-        const struct cost *cost = w->row_cost + run * w->plan->T;
+        const struct cost *cost = row_cost + run * w->plan->T;
         if (w->plan->runs[run].result != result)
             continue;
         for (uint32_t t = 0; t < sim->n_token; t++) {
@@ -109,59 +117,121 @@ static void add_rows(struct kvr_sim *sim, const struct layer_work *w,
     }
 }
 
-/* Sums a result's units over this layer into what spans layers. */
-static void add_spanning(struct kvr_sim *sim, const struct layer_work *w,
-                         size_t result, uint32_t index,
-                         const uint32_t histogram[BINS])
+/* A layer whose caches are all there: its own results, and what spans layers.
+ */
+static void close_layer(struct kvr_sim *sim, const struct layer_work *w,
+                        const struct cost *row_cost, const uint32_t *histograms)
+{
+    const uint32_t index = w->item->index, *first = w->plan->first_cache;
+
+    for (size_t i = 0; i < sim->n_run; i++) {
+        const uint32_t *histogram = histograms + i * BINS;
+        uint32_t *all = own_of(sim)->histograms + i * 2 * BINS;
+        struct kvr_run_result *out = &sim->runs[i];
+        struct kvr_tally *layer = &out->layers[index];
+        double most = 0;
+        for (uint32_t c = first[index]; c < first[index + 1]; c++) {
+            kvr_tally_add(layer, &out->caches[c].tally);
+            most = fmax(most, out->caches[c].miss.max);
+        }
+        if (layer->rows > 0)
+            kvr__percentiles_of_histogram(&out->layer_miss[index], histogram,
+                                          most);
+        for (uint32_t b = 0; b < BINS; b++) {
+            all[b] += histogram[b];
+            if (is_global(w->shape))
+                all[BINS + b] += histogram[b];
+        }
+        add_rows(sim, w, row_cost, i);
+    }
+}
+
+/* What the replicates missed in the part, and what failed in it: of several
+ * failures that of the first layer and cache is kept. */
+static void add_units(struct kvr_sim *sim, const struct layer_work *w)
 {
     struct own *own = own_of(sim);
-    struct kvr_run_result *out = &sim->runs[result];
-    uint32_t *all = own->histograms + result * 2 * BINS;
+    const uint64_t here = (uint64_t)w->layer << 32 | w->item->first_cache;
 
-    pthread_mutex_lock(&own->lock);
-    for (uint32_t i = 0; i < BINS; i++) {
-        all[i] += histogram[i];
-        if (is_global(w->shape))
-            all[BINS + i] += histogram[i];
-    }
-    add_rows(sim, w, result);
     for (uint32_t i = 0; i < w->n_unit; i++) {
         const struct unit *u = &w->units[i];
         const size_t run = (size_t)(u->run - w->plan->runs);
-        if (u->run->result != result)
-            continue;
+        struct kvr_run_result *out = &sim->runs[u->run->result];
         for (uint32_t c = 0; c < u->n_cache; c++)
-            if (w->plan->options->heads == NULL ||
-                w->plan->options->heads[u->first_cache + c])
-                own->missed[run * sim->n_layer + index] +=
+            if (kvr__cache_wanted(w, u->first_cache + c))
+                own->missed[run * sim->n_layer + w->item->index] +=
                     u->tally[c].missed * w->unit_mass;
         if (u->status != KVR_OK &&
-            (out->status == KVR_OK || w->layer < own->failed[result])) {
-            own->failed[result] = w->layer;
+            (out->status == KVR_OK || here < own->failed[u->run->result])) {
+            own->failed[u->run->result] = here;
             out->status = u->status;
             snprintf(out->error, sizeof out->error, "%s", u->error);
         }
     }
-    pthread_mutex_unlock(&own->lock);
 }
 
-void kvr__sim_add_layer(struct kvr_sim *sim, const struct layer_work *w,
-                        size_t result, uint32_t index,
-                        const uint32_t histogram[BINS])
+/* The sums of a layer in several parts. */
+static enum kvr_status new_sums(struct parts_sum *sum, const struct plan *plan,
+                                struct kvr_error *err)
 {
-    struct kvr_run_result *out = &sim->runs[result];
-    const uint32_t *first = w->plan->first_cache;
-    struct kvr_tally *layer = &out->layers[index];
-    double most = 0;
+    sum->row_cost = kvr_calloc(plan->n_run * plan->T, sizeof *sum->row_cost);
+    sum->histogram = kvr_calloc(plan->n_result * BINS, sizeof(uint32_t));
+    if (sum->row_cost == NULL || sum->histogram == NULL)
+        return kvr_no_memory(err, "results of a layer",
+                             plan->n_run * plan->T * sizeof *sum->row_cost);
+    return KVR_OK;
+}
 
-    for (uint32_t c = first[index]; c < first[index + 1]; c++) {
-        kvr_tally_add(layer, &out->caches[c].tally);
-        if (out->caches[c].miss.max > most)
-            most = out->caches[c].miss.max;
+static void free_sums(struct parts_sum *sum)
+{
+    free(sum->row_cost);
+    free(sum->histogram);
+    *sum = (struct parts_sum){0};
+}
+
+/* Whole units, so that the order of the parts does not show. */
+static enum kvr_status add_to_sums(struct kvr_sim *sim,
+                                   const struct layer_work *w,
+                                   const uint32_t *histogram,
+                                   struct kvr_error *err)
+{
+    const struct plan *plan = w->plan;
+    struct parts_sum *sum = &own_of(sim)->sums[w->item->index];
+
+    if (sum->row_cost == NULL) {
+        const enum kvr_status status = new_sums(sum, plan, err);
+        if (status != KVR_OK)
+            return status;
     }
-    if (layer->rows > 0)
-        kvr__percentiles_of_histogram(&out->layer_miss[index], histogram, most);
-    add_spanning(sim, w, result, index, histogram);
+    for (size_t i = 0; i < plan->n_run * plan->T; i++) {
+        sum->row_cost[i].missed += w->row_cost[i].missed;
+        sum->row_cost[i].recorded += w->row_cost[i].recorded;
+    }
+    for (size_t i = 0; i < plan->n_result * BINS; i++)
+        sum->histogram[i] += histogram[i];
+    if (++sum->n_done == w->item->n_parts) {
+        close_layer(sim, w, sum->row_cost, sum->histogram);
+        free_sums(sum);
+    }
+    return KVR_OK;
+}
+
+enum kvr_status kvr__sim_add_part(struct kvr_sim *sim,
+                                  const struct layer_work *w,
+                                  const uint32_t *histogram,
+                                  struct kvr_error *err)
+{
+    struct own *own = own_of(sim);
+    enum kvr_status status = KVR_OK;
+
+    pthread_mutex_lock(&own->lock);
+    add_units(sim, w);
+    if (w->item->n_parts > 1)
+        status = add_to_sums(sim, w, histogram, err);
+    else
+        close_layer(sim, w, w->row_cost, histogram);
+    pthread_mutex_unlock(&own->lock);
+    return status;
 }
 
 static enum kvr_status replay_item(uint32_t item, uint32_t worker, void *ud,
@@ -171,13 +241,13 @@ static enum kvr_status replay_item(uint32_t item, uint32_t worker, void *ud,
     struct own *own = own_of(sim);
     const struct plan *plan = own->plan;
     const enum kvr_status status =
-        kvr__layer_replay(plan, item, worker, sim, err);
+        kvr__layer_replay(plan, &plan->items[item], worker, sim, err);
 
     if (status == KVR_OK && plan->options->progress != NULL) {
         pthread_mutex_lock(&own->lock);
         own->done++;
         plan->options->progress(plan->options->progress_ud, own->done,
-                                plan->n_layer);
+                                plan->n_item);
         pthread_mutex_unlock(&own->lock);
     }
     return status;
@@ -312,10 +382,11 @@ static enum kvr_status make_sim(struct kvr_sim **out, const struct plan *plan,
     own->histograms = kvr_calloc(n * 2 * BINS, sizeof(uint32_t));
     own->missed = kvr_calloc(plan->n_run * plan->n_layer, sizeof(double));
     own->numbers = kvr_calloc(plan->n_layer, sizeof(uint32_t));
-    own->failed = kvr_calloc(n, sizeof(uint32_t));
+    own->failed = kvr_calloc(n, sizeof(uint64_t));
+    own->sums = kvr_calloc(plan->n_layer, sizeof *own->sums);
     sim->runs = kvr_calloc(n, sizeof *sim->runs);
     if (!own->lists || !own->histograms || !own->missed || !own->numbers ||
-        !own->failed || !sim->runs)
+        !own->failed || !own->sums || !sim->runs)
         return kvr_no_memory(err, "results", n * n_cache);
     for (uint32_t l = 0; l < plan->n_layer; l++) {
         const struct kvr_layer_shape *shape =
@@ -358,6 +429,9 @@ void kvr_sim_free(struct kvr_sim *sim)
     free(own->numbers);
     free(own->missed);
     free(own->failed);
+    for (uint32_t l = 0; own->sums != NULL && l < sim->n_layer; l++)
+        free_sums(&own->sums[l]);
+    free(own->sums);
     pthread_mutex_destroy(&own->lock);
     free(own);
     free(sim->runs);
@@ -376,8 +450,8 @@ enum kvr_status kvr_sim_run(struct kvr_sim **out, const struct kvr_rows *rows,
         status = make_sim(&sim, &plan, err);
     if (status == KVR_OK) {
         sim->peak_bytes = kvr__plan_bytes(&plan);
-        status = kvr_parallel_for(plan.n_layer, options->threads, replay_item,
-                                  sim, err);
+        status = kvr_parallel_for(plan.n_item, kvr__plan_threads(&plan),
+                                  replay_item, sim, err);
     }
     if (status == KVR_OK) {
         sum_layers(sim, &plan);

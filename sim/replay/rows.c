@@ -5,6 +5,7 @@
 #include "kvr_memory.h"
 #include "shared.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,6 +13,7 @@ struct trace_rows {
     struct kvr_rows rows; /* first: what kvr_rows_open hands out */
     const struct kvr_trace *trace;
     struct shared shared; /* layers as caches see them */
+    pthread_mutex_t lock; /* of sink */
     float **sink;         /* [n_layer] heads together; NULL: not asked yet */
     struct kvr_trace_scratch **scratch; /* [workers] */
     uint32_t workers;
@@ -43,8 +45,8 @@ static enum kvr_status read_trace(void *ud, uint32_t layer, uint32_t head,
 }
 
 /* sink_mass of all heads that read the layer's cache; a head without is 0.
- * Each layer is asked for by one thread, so its own place is safe. */
-static enum kvr_status read_sink(struct trace_rows *t, uint32_t layer,
+ * Under the lock. */
+static enum kvr_status make_sink(struct trace_rows *t, uint32_t layer,
                                  const float **out, uint32_t *rows,
                                  struct kvr_error *err)
 {
@@ -81,6 +83,16 @@ static enum kvr_status read_sink(struct trace_rows *t, uint32_t layer,
     *out = t->sink[layer];
     *rows = n;
     return KVR_OK;
+}
+
+static enum kvr_status read_sink(struct trace_rows *t, uint32_t layer,
+                                 const float **out, uint32_t *rows,
+                                 struct kvr_error *err)
+{
+    pthread_mutex_lock(&t->lock);
+    const enum kvr_status status = make_sink(t, layer, out, rows, err);
+    pthread_mutex_unlock(&t->lock);
+    return status;
 }
 
 /* Values lie in the cache: those of the layer that owns it. */
@@ -143,6 +155,7 @@ enum kvr_status kvr_rows_open(struct kvr_rows **out,
     if (t == NULL)
         return kvr_no_memory(err, "a row source", sizeof *t);
     t->trace = trace;
+    pthread_mutex_init(&t->lock, NULL);
     status = kvr__shared_init(&t->shared, shape, err);
     t->rows = (struct kvr_rows){
         .n_layer = t->shared.n_layer,
@@ -153,6 +166,7 @@ enum kvr_status kvr_rows_open(struct kvr_rows **out,
                     ? 0x1p-24
                     : 0x1p-30,
         .bytes = workers * kvr_trace_scratch_bytes(trace),
+        .workers = workers,
         .read = read_trace,
         .array = read_array,
         .ud = t,
@@ -182,6 +196,7 @@ void kvr_rows_close(struct kvr_rows *rows)
         free(t->sink[l]);
     free(t->sink);
     kvr__shared_fini(&t->shared);
+    pthread_mutex_destroy(&t->lock);
     free(t->scratch);
     free(t);
 }

@@ -19,7 +19,7 @@ static uint32_t below(const struct kvr_view *view, uint32_t index, uint32_t m)
     const struct kvr_random stream = {.seed = d->seed,
                                       .purpose = d->purpose,
                                       .layer = u->setting.layer,
-                                      .head = u->first_head};
+                                      .head = d->head};
 
     if (d->purpose == KVR_RANDOM_POLICY &&
         (u->run->policy->needs & KVR_NEEDS_RANDOM) == 0 &&
@@ -109,7 +109,8 @@ enum kvr_status kvr__unit_init(struct unit *u, const struct layer_work *w,
         .n_cache = n_cache,
         .first_head = first_cache * w->group,
         .layer_number = w->shape->layer,
-        .head_number = first_cache,
+        .head_number =
+            kvr_head_number(w->shape, first_cache * w->group) / w->group,
         .n_head = n_cache * w->group,
         .setting = {.n_token = plan->T,
                     .prompt_len = plan->P,
@@ -118,15 +119,15 @@ enum kvr_status kvr__unit_init(struct unit *u, const struct layer_work *w,
                                                    run->budget->tokens),
                     .layer = w->layer,
                     .n_layer = plan->rows->n_layer,
-                    .kv_head = first_cache,
-                    .n_kv_head = w->n_cache,
+                    .kv_head = w->item->first_cache + first_cache,
+                    .n_kv_head = w->n_cache_whole,
                     .group_size = n_cache * w->group,
                     .arg = run->arg},
     };
-    u->draw = (struct draw){
-        .unit = u, .seed = plan->options->seed, .purpose = KVR_RANDOM_POLICY};
-    if (w->shape->head_index != NULL) /* a selection of the model's heads */
-        u->head_number = w->shape->head_index[u->first_head] / w->group;
+    u->draw = (struct draw){.unit = u,
+                            .head = w->first_head + u->first_head,
+                            .seed = plan->options->seed,
+                            .purpose = KVR_RANDOM_POLICY};
     if (policy->window != NULL)
         policy->window(&u->setting, &u->window);
     kvr__unit_set_limits(u, w);

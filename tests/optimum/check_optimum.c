@@ -342,6 +342,8 @@ START_TEST(weights_that_are_not_exact_are_refused)
     REFUSED(KVR_ERR_INPUT, "step 2 token 1: weight -1");
     rows[1] = 0.0 / 0.0;
     REFUSED(KVR_ERR_INPUT, "step 2 token 1");
+    rows[1] = 1.0 / 0.0;
+    REFUSED(KVR_ERR_LIMIT, "sum to inf");
     rows[1] = KVR_OPTIMUM_MASS_LIMIT - 20;
     REFUSED(KVR_ERR_LIMIT, "the limit of exact arithmetic");
     rows[1] = KVR_OPTIMUM_MASS_LIMIT - 27;

@@ -137,6 +137,43 @@ START_TEST(a_row_sees_the_budget_and_the_newest)
 }
 END_TEST
 
+/* Fewer layers than threads: layers are shared out by caches, where no rule has
+ * one set for all of them, or each query head has a set of its own. */
+START_TEST(parts_of_a_layer_do_not_show)
+{
+    const struct kvr_budget budgets[] = {budget_of(9), budget_of(33)};
+    static const bool some[] = {false, true, true, false, true, false, true};
+    struct matrix_rows rows;
+    struct replay first, r;
+    char list[1024];
+    double *cell = make(&rows, 2, 14, 7, MADE_TIES, 11);
+
+    for (int i = 0; i < 5; i++) {
+        struct kvr_sim_options o = plain_options(budgets, 2);
+        list_all(list, 0);
+        if (i != 1)
+            cut(list, "tova,");
+        o.bounds = i != 2;
+        o.schedules = o.steps = i == 0;
+        o.group = i == 1 ? KVR_GROUP_PER_QUERY_HEAD : -1;
+        o.ties = i == 2 ? KVR_TIES_RANDOM : KVR_TIES_OLDEST;
+        o.n_seed = i == 2 ? 3 : 1;
+        o.heads = i == 3 ? some : NULL;
+        o.score_first = i == 4 ? P + 2 : 0;
+        o.score_last = i == 4 ? P + 9 : 0;
+        o.threads = 1;
+        replay_run(&first, &rows, list, &o);
+        for (o.threads = 3; o.threads <= 20; o.threads += 4) {
+            replay_run(&r, &rows, list, &o);
+            assert_same_sim(first.sim, r.sim, "parts of a layer");
+            replay_free(&r);
+        }
+        replay_free(&first);
+    }
+    free(cell);
+}
+END_TEST
+
 START_TEST(threads_and_instruction_sets_do_not_show)
 {
     const struct kvr_budget budgets[] = {budget_of(9), budget_of(33)};
@@ -323,7 +360,7 @@ START_TEST(random_follows_its_seed)
 END_TEST
 
 KVR_SUITE("policies", tables_are_whole, nothing_is_lost_when_all_fits,
-          a_row_sees_the_budget_and_the_newest,
+          a_row_sees_the_budget_and_the_newest, parts_of_a_layer_do_not_show,
           threads_and_instruction_sets_do_not_show,
           one_call_for_all_is_one_call_for_each,
           a_selection_is_that_part_of_the_whole,
