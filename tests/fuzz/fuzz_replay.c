@@ -111,8 +111,10 @@ static enum kvr_status analyse(uint32_t item, const struct kvr_head *head,
     (void)item, (void)ud;
     enum kvr_status status = kvr_sparsity_of(&s, head, err);
     if (status == KVR_OK)
-        MUST_HOLD(s.row_mean >= 0 && s.row_mean <= 1 && s.zeros >= 0 &&
-                  s.zeros <= 1);
+        MUST_HOLD(is_share(s.row_mean, 1) && is_share(s.zeros, 1) &&
+                  is_share(s.gini, 1) && is_share(s.top5, 1) &&
+                  is_share(s.mass_first, 1.01) && s.effective_support >= 1 &&
+                  s.effective_support <= head->n_token);
     if (status == KVR_OK)
         status = kvr_head_sums(sums, NULL, head, 0, err);
     if (status == KVR_OK) {

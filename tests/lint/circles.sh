@@ -8,11 +8,9 @@
 build=$2
 command -v nm >/dev/null || { echo "skipped: no nm"; exit 77; }
 
-# FOLDER/FILE KIND SYMBOL, of every object of a room (not of its double build).
+# FOLDER/FILE SYMBOL KIND, of every object.
 symbols() {
-    (cd "$build" && find base policies traces sim analysis capture cli \
-        -name '*.c.o' -not -path '*_double.dir/*' -not -path '*/examples/*' |
-        sort | xargs nm -A -P) |
+    (objects "$build" | (cd "$build" && xargs nm -A -P)) |
         sed -nE \
             's@^([^:]*)/CMakeFiles/[^:]*/([a-z0-9_]+)\.c\.o: (.*)@\1/\2 \3@p'
 }

@@ -18,6 +18,17 @@ sources() {
         -not -path 'tests/demo/demo-out/*' | sort
 }
 
+# Objects of the rooms as they are built now (not of their double builds): a
+# folder that was built before may hold others.
+objects() { # BUILD
+    awk -F'"' '/"directory":/ { folder = $4 }
+        /"command":/ && match($0, / -o [^ ]+\.c\.o /) {
+            print folder "/" substr($0, RSTART + 4, RLENGTH - 5) }' \
+        "$1/compile_commands.json" | sed "s@^$(realpath "$1")/@@" |
+        grep -E '^(base|policies|traces|sim|analysis|capture|cli)/' |
+        grep -vE '_double\.dir/|/examples/' | sort
+}
+
 # Complaints come on standard input; any line is a failure.
 verdict() {
     local complaints

@@ -10,17 +10,12 @@
 build=$2
 command -v readelf >/dev/null || { echo "skipped: no readelf"; exit 77; }
 
-# Rooms but for the program, whose symbols nobody links.
-rooms=(base policies traces sim analysis capture cli)
-
 # FILE VISIBILITY SYMBOL of every global that a room's objects define.
 globals() {
-    (cd "$build" && find "${rooms[@]}" -name '*.c.o' \
-        -not -path '*_double.dir/*' -not -path '*/examples/*' | sort |
-        while read -r object; do
-            readelf -sW "$object" | awk -v file="$object" \
-                '$5 ~ /GLOBAL|WEAK/ && $7 != "UND" { print file, $6, $8 }'
-        done)
+    objects "$build" | while read -r object; do
+        readelf -sW "$build/$object" | awk -v file="$object" \
+            '$5 ~ /GLOBAL|WEAK/ && $7 != "UND" { print file, $6, $8 }'
+    done
 }
 
 # Words of the headers that are given.

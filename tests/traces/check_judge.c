@@ -160,6 +160,9 @@ START_TEST(weights_are_judged)
         {KVR_MASK_CAUSAL, false, 0.5f, 69, 69, 0.125f,
          "expected at most 0.625 (sink_mass 0.5)"},
         {KVR_MASK_CAUSAL, true, 0.5f, 69, 69, -1, "(sink_mass 0.5)"},
+        {KVR_MASK_CAUSAL, true, 0, 69, 3, 1.5f, "row_mass is"},
+        {KVR_MASK_CAUSAL, true, 0, 69, 3, 2, "key 3: weight 2"},
+        {KVR_MASK_CAUSAL, false, 0, 69, 3, 0x1p100f, "key 3: weight 1.26765"},
         {KVR_MASK_WINDOW, true, 0, 69, 60, 0x1p-14f,
          "key 60: weight 6.10351562e-05 outside of the window of 9"},
         {KVR_MASK_CHUNK, true, 0, 69, 62, 0x1p-14f,
@@ -173,6 +176,7 @@ START_TEST(weights_are_judged)
         struct made m = run;
         m.mask = bad[i].mask;
         m.span = m.mask == KVR_MASK_CAUSAL ? 0 : 9;
+        m.dtype = bad[i].value > 2 ? KVR_F32 : run.dtype;
         must(made_write(&m, path, true, &err));
         if (bad[i].value > 0)
             put(path, "/layers/02/attention", HEADS, (hsize_t)T * T, at,

@@ -60,7 +60,7 @@ static enum kvr_status check_weights(const struct kvr_trace *trace,
     double sum = 0;
 
     for (uint32_t key = 0; key < n; key++) {
-        if (!(weight[key] >= 0 && weight[key] <= 3e38f))
+        if (!(weight[key] >= 0 && weight[key] < NO_WEIGHT))
             return kvr_fail(err, KVR_ERR_NO,
                             "layer %u head %u row %u key %u: weight %.9g",
                             y->layer, kvr_head_number(y, f->head), row, key,

@@ -265,13 +265,13 @@ struct kvr_trace_mlp kvr_trace_mlp(const struct kvr_trace *trace,
 
 enum { ROWS_BUFFER = 2 }; /* of the scratch's codec */
 
-/* Negative, infinite or NaN: from the bits; -0 is a plain 0. */
+/* Negative, NaN, or NO_WEIGHT and above: from the bits; -0 is a plain 0. */
 static bool bad_f16(const uint16_t *half, uint32_t n)
 {
     unsigned bad = 0;
 
     for (uint32_t i = 0; i < n; i++)
-        bad |= half[i] >= 0x7c00 && half[i] != 0x8000;
+        bad |= half[i] >= 0x4000 && half[i] != 0x8000;
     return bad != 0;
 }
 
@@ -280,7 +280,7 @@ static bool bad_f32(const float *value, uint32_t n)
     unsigned bad = 0;
 
     for (uint32_t i = 0; i < n; i++)
-        bad |= !(value[i] >= 0 && value[i] <= 3e38f);
+        bad |= !(value[i] >= 0 && value[i] < NO_WEIGHT);
     return bad != 0;
 }
 
@@ -291,11 +291,11 @@ static enum kvr_status refuse_row(const struct kvr_trace *trace, uint32_t layer,
 {
     uint32_t key = 0;
 
-    while (key + 1 < n && value[key] >= 0 && value[key] <= 3e38f)
+    while (key + 1 < n && value[key] >= 0 && value[key] < NO_WEIGHT)
         key++;
     return kvr_fail(err, KVR_ERR_INPUT,
                     "%s: layer %u head %u row %u key %u: weight %g: expected "
-                    "a finite number >= 0",
+                    "a number from 0 to 1",
                     trace->path, trace->box->layers[layer].layer,
                     kvr_head_number(&trace->box->layers[layer], head), row, key,
                     (double)value[key]);

@@ -88,6 +88,10 @@ struct kvr_trace_scratch {
     size_t cap_query, cap_block;
 };
 
+/* A weight is at most 1, or little above through rounding; from 2 on it is
+ * none, and far above its sums would overflow. */
+#define NO_WEIGHT 2.0F
+
 /* Rows first..first+n-1 as stored (the set's items, little-endian):
  * out[(r * stride + column) * item]; columns beyond a row's own are not
  * touched. */

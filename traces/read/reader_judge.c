@@ -246,7 +246,8 @@ enum kvr_status kvr__judge_sum(const struct kvr_trace *trace, uint32_t layer,
         sum_tolerance(shape, kvr__row_keys(y, row, shape->n_token), stated) +
         error;
 
-    if (sum <= most + far && (mass == NULL || fabs(sum - stated) <= far))
+    if (isfinite(sum) && sum <= most + far &&
+        (mass == NULL || fabs(sum - stated) <= far))
         return KVR_OK;
     return kvr_fail(err, KVR_ERR_INPUT,
                     "layer %u head %u row %u: the weights sum to %.9g, %s %.9g "
