@@ -83,7 +83,11 @@ const char *kvr__shape_text(const struct kvr_trace_shape *shape, int i)
 
 static void store_text(struct kvr_trace_shape *shape, int i, const char *text)
 {
-    memcpy((char *)shape + kvr__shape_texts[i].offset, &text, sizeof text);
+    /* as a number: gcc 12 takes the struct's first member for what is written
+     */
+    const uintptr_t at = (uintptr_t)shape + kvr__shape_texts[i].offset;
+
+    *(const char **)at = text;
 }
 
 void kvr__shape_set_text(struct shape_box *box, int i, char *text)
